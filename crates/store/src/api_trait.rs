@@ -1,0 +1,49 @@
+//! What a server offers beyond a store: declarations, deletions, statuses, reports. Implemented by the server itself
+//! and by the gRPC client.
+
+use api::v1;
+use async_trait::async_trait;
+use model::{Actor, Fence, Key, Revision};
+
+use crate::{Result, Store};
+
+/// Who calls, and in which trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub actor: Actor,
+    /// W3C trace context; empty where there is none.
+    pub traceparent: String,
+}
+
+impl Caller {
+    pub fn new(actor: Actor) -> Self {
+        Self { actor, traceparent: String::new() }
+    }
+}
+
+#[async_trait]
+pub trait Api: Store {
+    async fn apply(&self, caller: &Caller, request: v1::ApplyRequest) -> Result<v1::ApplyResponse>;
+
+    async fn delete(&self, caller: &Caller, request: v1::DeleteRequest) -> Result<v1::DeleteResponse>;
+
+    async fn update_status(
+        &self,
+        caller: &Caller,
+        request: v1::UpdateStatusRequest,
+    ) -> Result<v1::UpdateStatusResponse>;
+
+    async fn entries(&self, request: v1::HistoryRequest) -> Result<v1::HistoryResponse>;
+
+    /// Creates the agent's Node or replaces its part of the status. Returns the Node's uid.
+    async fn register_node(&self, caller: &Caller, hello: v1::NodeHello) -> Result<String>;
+
+    /// Merges what an agent saw, fenced by its session, in order. Returns the revision and whose report was refused.
+    async fn report(
+        &self,
+        caller: &Caller,
+        fence: Fence,
+        node: &str,
+        batch: v1::ReportBatch,
+    ) -> Result<(Revision, Vec<Key>)>;
+}

@@ -1,0 +1,2 @@
+//! The per-instance supervisor.
+fn main() {}

@@ -3,6 +3,8 @@
 
 use api::v1;
 use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
 use model::{Actor, Fence, Key, Revision};
 
 use crate::{Result, Store};
@@ -46,4 +48,15 @@ pub trait Api: Store {
         node: &str,
         batch: v1::ReportBatch,
     ) -> Result<(Revision, Vec<Key>)>;
+}
+
+/// What an instance wrote, piece by piece; ends where there is no more, or with the error that says why.
+pub type LogStream = BoxStream<'static, Result<Bytes>>;
+
+/// Where an agent's logs come from. An agent hands one to its connection, which serves the servers' requests from it.
+#[async_trait]
+pub trait LogSource: Send + Sync {
+    /// Starts at `tail` lines before the end, and goes on as more is written where `follow` is set. Dropping the stream
+    /// stops it.
+    async fn open(&self, start: v1::LogStart) -> Result<LogStream>;
 }

@@ -10,6 +10,6 @@ mod api_trait;
 mod error;
 mod types;
 
-pub use api_trait::{Api, Caller};
+pub use api_trait::{Api, Caller, LogSource, LogStream};
 pub use error::{Class, Error, Result};
 pub use types::*;

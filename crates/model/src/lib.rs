@@ -21,7 +21,7 @@ pub use identity::{Actor, Domain, Fence, LEADER, shard_claim, shard_of, shard_of
 pub use key::Key;
 pub use numbers::{Epoch, Generation, Revision};
 pub use object::Object;
-pub use step::{Decision, Draft, Move, Next, Step, Why};
+pub use step::{Decision, Draft, Move, Next, Step, Until, Why};
 pub use time::Time;
 pub use violation::Violation;
 

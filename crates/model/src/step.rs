@@ -47,8 +47,8 @@ pub struct Draft {
 pub enum Move {
     /// A child of the reconciled resource; expects that the name is free.
     Create(Box<Draft>),
-    /// Replaces the fields of the spec that the domain owns.
-    SetSpec { key: Key, uid: String, spec: Any },
+    /// Replaces the fields of the spec that the domain owns, and of the status where one is given.
+    SetSpec { key: Key, uid: String, spec: Any, status: Option<Any> },
     /// Replaces the fields of the status that the domain owns.
     SetStatus { key: Key, uid: String, status: Any },
     /// Asks it to go: sets the deletion time.
@@ -77,6 +77,14 @@ pub struct Step {
     pub moves: Vec<Move>,
 }
 
+/// When to look again though nothing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Only a change of what was looked at can matter (and the sweep looks anyway).
+    Change,
+    Time(Time),
+}
+
 /// What to do next about one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
@@ -84,8 +92,8 @@ pub enum Next {
     Settled(Why),
     /// This, then look again.
     Do(Step, Why),
-    /// Nothing before that time, unless something changes.
-    Wait(Time, Why),
+    /// Nothing before that, unless something changes first.
+    Wait(Until, Why),
     /// Nothing until somebody else acts.
     Blocked(Why),
 }

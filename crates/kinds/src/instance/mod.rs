@@ -1,0 +1,154 @@
+//! Instance: one process tree on one node. Made by a Service's plan, bound by placement, run and reported by an agent.
+
+use std::{any::Any as StdAny, sync::Arc};
+
+use api::v1;
+use bytes::Bytes;
+use model::{Conditions, Domain, Violation, fields::Fields};
+
+use crate::{Column, Info, Kind, Rights, Template, text, typed};
+
+pub const KIND: &str = "Instance";
+pub const SPEC: &str = "driftless.v1.InstanceSpec";
+pub const STATUS: &str = "driftless.v1.InstanceStatus";
+/// Why it has no node; written by placement, absent where it never had to wait.
+pub const PLACED: &str = "Placed";
+
+/// An instance as decisions see it.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    pub node: String,
+    pub node_uid: String,
+    pub slot: u32,
+    pub template_hash: String,
+    pub phase: String,
+    pub ready: bool,
+    pub conditions: Vec<v1::Condition>,
+    pub last_exit: Option<v1::Exit>,
+    /// What placement reserves.
+    pub cpu_millis: u64,
+    pub memory_bytes: u64,
+}
+
+impl Instance {
+    pub fn condition(&self, condition_type: &str) -> Option<&v1::Condition> {
+        self.conditions.iter().find(|c| c.r#type == condition_type)
+    }
+
+    /// What keeps it from being ready, in words without moving values.
+    pub fn trouble(&self) -> Option<String> {
+        let placed = self.condition(PLACED).filter(|c| c.status == "False");
+        let failed =
+            self.conditions.iter().filter(|c| c.r#type != PLACED && c.r#type != "Ready").find(|c| c.status == "False");
+        match (placed.or(failed), &self.last_exit) {
+            (Some(condition), _) => Some(condition.message.clone()),
+            (None, Some(exit)) if matches!(self.phase.as_str(), "BackOff" | "Failed") => Some(exit_words(exit)),
+            _ => None,
+        }
+    }
+}
+
+fn exit_words(exit: &v1::Exit) -> String {
+    let how = match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => exit.reason.clone(),
+    };
+    match exit.log_tail.lines().last() {
+        Some(line) => format!("{how}: {line}"),
+        None => how,
+    }
+}
+
+static INFO: Info = Info {
+    kind: KIND,
+    plural: "instances",
+    short: &["inst"],
+    namespaced: true,
+    global: false,
+    declared: false,
+    spec_type: SPEC,
+    status_type: STATUS,
+    columns: &[
+        Column::new("NODE"),
+        Column::new("PHASE"),
+        Column::new("READY"),
+        Column::new("RESTARTS"),
+        Column::new("VERSION"),
+        Column::wide("PID"),
+        Column::wide("PORTS"),
+        Column::wide("SLOT"),
+    ],
+};
+
+pub struct InstanceKind;
+
+impl Kind for InstanceKind {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn admit(&self, _spec: &Bytes) -> Result<Template, Vec<Violation>> {
+        Ok(Template::default())
+    }
+
+    fn rights(&self, domain: Domain) -> Rights {
+        match domain {
+            Domain::User => Rights { delete: true, ..Rights::NONE },
+            Domain::Shard => {
+                Rights { create: true, delete: true, remove: true, spec: Fields::AllBut(&[1, 2]), ..Rights::NONE }
+            }
+            Domain::Leader => {
+                Rights { spec: Fields::Only(&[1, 2]), conditions: Conditions::Only(&[PLACED]), ..Rights::NONE }
+            }
+            Domain::Agent => {
+                Rights { remove: true, status: Fields::ALL, conditions: Conditions::AllBut(&[PLACED]), ..Rights::NONE }
+            }
+        }
+    }
+
+    fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation> {
+        let spec: v1::InstanceSpec = typed("spec", resource.spec.as_ref())?;
+        let status: v1::InstanceStatus = typed("status", resource.status.as_ref())?;
+        let requests = spec.template.and_then(|t| t.resources).and_then(|r| r.requests).unwrap_or_default();
+        Ok(Arc::new(Instance {
+            node: spec.node,
+            node_uid: spec.node_uid,
+            slot: u32::try_from(spec.slot).unwrap_or(0),
+            template_hash: spec.template_hash,
+            phase: status.phase,
+            ready: status.ready,
+            conditions: status.conditions,
+            last_exit: status.last_exit,
+            cpu_millis: text::cpu_millis(&requests.cpu).unwrap_or(0),
+            memory_bytes: text::memory_bytes(&requests.memory).unwrap_or(0),
+        }))
+    }
+
+    fn node(&self, resource: &v1::Resource) -> Option<String> {
+        let spec: v1::InstanceSpec = typed("spec", resource.spec.as_ref()).ok()?;
+        (!spec.node.is_empty()).then_some(spec.node)
+    }
+
+    fn row(&self, resource: &v1::Resource) -> Vec<String> {
+        let spec: v1::InstanceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
+        let status: v1::InstanceStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
+        let ports: Vec<String> = status.ports.iter().map(|(name, port)| format!("{name}:{port}")).collect();
+        let deleting = resource.metadata.as_ref().is_some_and(|m| m.deletion_time.is_some());
+        let phase = match (deleting, status.phase.as_str()) {
+            (true, _) => "Stopping",
+            (false, "") => "Pending",
+            (false, phase) => phase,
+        };
+        vec![
+            spec.node,
+            phase.to_owned(),
+            status.ready.to_string(),
+            status.restarts.to_string(),
+            spec.version,
+            if status.pid == 0 { String::new() } else { status.pid.to_string() },
+            ports.join(","),
+            spec.slot.to_string(),
+        ]
+    }
+}

@@ -1,0 +1,117 @@
+//! Node: a machine with an agent. Its agent reports it; the leader judges its silence.
+
+use std::{any::Any as StdAny, sync::Arc};
+
+use api::v1;
+use bytes::Bytes;
+use model::{Conditions, Domain, Time, Violation, fields::Fields};
+use prost::Message;
+
+use crate::{Column, Info, Kind, Rights, Template, typed};
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Nodes, UNKNOWN_AFTER};
+
+pub const KIND: &str = "Node";
+pub const SPEC: &str = "driftless.v1.NodeSpec";
+pub const STATUS: &str = "driftless.v1.NodeStatus";
+pub const READY: &str = "Ready";
+
+/// `silent_since`, the leader's field.
+const SILENT_SINCE: u32 = 6;
+
+/// A node as decisions see it.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub cordon: bool,
+    pub capacity: v1::Capacity,
+    pub silent_since: Option<Time>,
+    pub ready: bool,
+}
+
+static INFO: Info = Info {
+    kind: KIND,
+    plural: "nodes",
+    short: &["no"],
+    namespaced: false,
+    global: true,
+    declared: false,
+    spec_type: SPEC,
+    status_type: STATUS,
+    columns: &[
+        Column::new("READY"),
+        Column::new("CPU"),
+        Column::new("MEMORY"),
+        Column::new("DRIVER"),
+        Column::wide("VERSION"),
+        Column::wide("SILENT-SINCE"),
+    ],
+};
+
+pub struct NodeKind;
+
+impl Kind for NodeKind {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn admit(&self, spec: &Bytes) -> Result<Template, Vec<Violation>> {
+        match v1::NodeSpec::decode(spec.clone()) {
+            Ok(_) => Ok(Template::default()),
+            Err(error) => Err(vec![Violation::new("spec", error.to_string())]),
+        }
+    }
+
+    fn rights(&self, domain: Domain) -> Rights {
+        match domain {
+            Domain::User => Rights { delete: true, remove: true, spec: Fields::ALL, ..Rights::NONE },
+            Domain::Shard => Rights::NONE,
+            Domain::Leader => Rights {
+                remove: true,
+                status: Fields::Only(&[SILENT_SINCE]),
+                conditions: Conditions::Only(&[READY]),
+                ..Rights::NONE
+            },
+            Domain::Agent => Rights {
+                create: true,
+                status: Fields::AllBut(&[SILENT_SINCE]),
+                conditions: Conditions::AllBut(&[READY]),
+                ..Rights::NONE
+            },
+        }
+    }
+
+    fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation> {
+        let spec: v1::NodeSpec = typed("spec", resource.spec.as_ref())?;
+        let status: v1::NodeStatus = typed("status", resource.status.as_ref())?;
+        Ok(Arc::new(Node {
+            cordon: spec.cordon,
+            capacity: status.capacity.unwrap_or_default(),
+            silent_since: status.silent_since.as_ref().map(Time::from),
+            ready: status.conditions.iter().any(|c| c.r#type == READY && c.status == "True"),
+        }))
+    }
+
+    fn node(&self, resource: &v1::Resource) -> Option<String> {
+        resource.metadata.as_ref().map(|m| m.name.clone())
+    }
+
+    fn row(&self, resource: &v1::Resource) -> Vec<String> {
+        let spec: v1::NodeSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
+        let status: v1::NodeStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
+        let capacity = status.capacity.unwrap_or_default();
+        let ready = status.conditions.iter().find(|c| c.r#type == READY).map_or("Unknown", |c| c.status.as_str());
+        let cordoned = if spec.cordon { ",cordoned" } else { "" };
+        vec![
+            format!("{ready}{cordoned}"),
+            format!("{}m", capacity.cpu_millis),
+            format!("{}Mi", capacity.memory_bytes >> 20),
+            status.driver,
+            status.agent_version,
+            status.silent_since.map(|t| t.to_string()).unwrap_or_default(),
+        ]
+    }
+}

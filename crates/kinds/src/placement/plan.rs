@@ -1,0 +1,228 @@
+//! Where should each unbound instance run? Works under `leader`, on one key, up to `BATCH` binds a step.
+//!
+//! The node with the fewest instances of the same service wins, then the one with the smallest share of its cpu or
+//! memory reserved, then the one with the fewest instances, then the first by name.
+
+use std::collections::BTreeMap;
+
+use api::v1;
+use model::{Decision, Key, Move, Next, Step, Why, condition};
+
+use super::{KIND, STATUS};
+use crate::{
+    Item, Lookup, Reconciler, Scope, View, any,
+    instance::{self, Instance, PLACED},
+    node::{self, Node},
+    text::count,
+};
+
+/// Binds in one step.
+const BATCH: usize = 100;
+/// Instances on a node that doesn't say how many it takes.
+const INSTANCES_DEFAULT: i32 = 1_000;
+
+pub struct Placements;
+
+impl Reconciler for Placements {
+    fn name(&self) -> &'static str {
+        "placement"
+    }
+
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Leader
+    }
+
+    fn wakes(&self, item: &Item) -> Vec<Key> {
+        let look = match item.body::<Instance>() {
+            // Bound ones matter too: one that goes gives room.
+            Some(instance) => instance.node.is_empty() || item.deleting(),
+            None => matches!(item.key.kind(), KIND | node::KIND),
+        };
+        if look { vec![Key::new(KIND, "", super::NAME)] } else { Vec::new() }
+    }
+
+    fn plan(&self, view: &View<'_>, _item: &Item) -> Decision {
+        let unbound: Vec<(&Item, &Instance)> = view
+            .all::<Instance>(instance::KIND)
+            .filter(|(item, instance)| instance.node.is_empty() && !item.deleting())
+            .collect();
+        if unbound.is_empty() {
+            return decision(0, Next::Settled(Why::new("AllPlaced", "every instance has a node")));
+        }
+        let mut nodes = Rooms::of(view);
+        let mut binds = Vec::new();
+        let mut explanations = Vec::new();
+        for (item, instance) in &unbound {
+            match nodes.take(item, instance) {
+                Ok(room) if binds.len() < BATCH => binds.push(bind(item, instance, room)),
+                Ok(_) => break,
+                Err(why) => explanations.extend(explain(item, instance, &why)),
+            }
+        }
+        next(unbound.len(), binds, explanations)
+    }
+}
+
+/// Binds first; then what can't be bound is told why; then there is nothing but to wait.
+fn next(unbound: usize, binds: Vec<Move>, mut explanations: Vec<Move>) -> Decision {
+    let left = unbound - binds.len();
+    if !binds.is_empty() {
+        let why = Why::new("Placing", format!("bind {}", count(binds.len(), "instance")));
+        return decision(left, Next::Do(Step { verb: "bind", moves: binds }, why));
+    }
+    let why = Why::new("Unplaceable", format!("{} fit on no node", count(left, "instance")));
+    if explanations.is_empty() {
+        return decision(left, Next::Blocked(why));
+    }
+    explanations.truncate(BATCH);
+    decision(left, Next::Do(Step { verb: "explain", moves: explanations }, why))
+}
+
+fn decision(unplaced: usize, next: Next) -> Decision {
+    let why = next.why();
+    let placed = condition(PLACED, Some(unplaced == 0), if unplaced == 0 { "AllPlaced" } else { "Unplaceable" }, "");
+    let status = v1::PlacementStatus {
+        observed_generation: 1,
+        conditions: vec![v1::Condition { message: why.message.clone(), ..placed }],
+        unplaced: i32::try_from(unplaced).unwrap_or(i32::MAX),
+    };
+    // While binds go on the record changes with each step anyway; its status is said once they are through.
+    let status = (!matches!(&next, Next::Do(step, _) if step.verb == "bind")).then(|| any(STATUS, &status));
+    Decision { next, status }
+}
+
+fn bind(item: &Item, instance: &Instance, room: &Room) -> Move {
+    let spec = v1::InstanceSpec { node: room.name.clone(), node_uid: room.uid.clone(), ..Default::default() };
+    let placed = instance.condition(PLACED).map(|_| {
+        let placed = condition(PLACED, Some(true), "Placed", format!("on {}", room.name));
+        any(instance::STATUS, &v1::InstanceStatus { conditions: vec![placed], ..Default::default() })
+    });
+    Move::SetSpec { key: item.key.clone(), uid: item.uid().into(), spec: any(instance::SPEC, &spec), status: placed }
+}
+
+/// None where it was told so already.
+fn explain(item: &Item, instance: &Instance, why: &str) -> Option<Move> {
+    if instance.condition(PLACED).is_some_and(|c| c.status == "False" && c.message == why) {
+        return None;
+    }
+    let placed = condition(PLACED, Some(false), "Unplaceable", why);
+    let status = v1::InstanceStatus { conditions: vec![placed], ..Default::default() };
+    Some(Move::SetStatus { key: item.key.clone(), uid: item.uid().into(), status: any(instance::STATUS, &status) })
+}
+
+/// What is free on one node.
+struct Room {
+    name: String,
+    uid: String,
+    /// Why nothing new may go there at all.
+    closed: Option<&'static str>,
+    capacity: v1::Capacity,
+    cpu_millis: i64,
+    memory_bytes: i64,
+    instances: i32,
+    /// Instances by their owner's uid.
+    owners: BTreeMap<String, u32>,
+}
+
+struct Rooms(Vec<Room>);
+
+impl Rooms {
+    fn of(view: &View<'_>) -> Self {
+        let mut rooms: Vec<Room> =
+            view.all::<Node>(node::KIND).map(|(item, node)| Room::of(view, item, node)).collect();
+        let index: BTreeMap<String, usize> = rooms.iter().enumerate().map(|(i, r)| (r.name.clone(), i)).collect();
+        for (item, instance) in view.all::<Instance>(instance::KIND) {
+            if let Some(room) = index.get(&instance.node) {
+                rooms[*room].add(item, instance);
+            }
+        }
+        Self(rooms)
+    }
+
+    /// Reserves room for it on the best node, or says what was missing on each.
+    fn take(&mut self, item: &Item, instance: &Instance) -> Result<&Room, String> {
+        if self.0.is_empty() {
+            return Err("there is no node: start an agent (driftless agent --node NAME)".into());
+        }
+        let refusals: Vec<Option<String>> = self.0.iter().map(|room| room.refuses(instance)).collect();
+        let best = (0..self.0.len()).filter(|i| refusals[*i].is_none()).min_by_key(|i| self.0[*i].load(item));
+        match best {
+            Some(i) => {
+                self.0[i].add(item, instance);
+                Ok(&self.0[i])
+            }
+            None => {
+                let rooms = self.0.iter().zip(refusals);
+                let words: Vec<String> =
+                    rooms.map(|(r, why)| format!("{}: {}", r.name, why.unwrap_or_default())).collect();
+                Err(format!("fits on no node: {}", words.join("; ")))
+            }
+        }
+    }
+}
+
+impl Room {
+    fn of(view: &View<'_>, item: &Item, node: &Node) -> Self {
+        let closed = if item.deleting() {
+            Some("being removed")
+        } else if node.cordon {
+            Some("cordoned")
+        } else if !view.world.agents().contains(item.key.name()) {
+            Some("its agent is not connected")
+        } else {
+            None
+        };
+        Self {
+            name: item.key.name().into(),
+            uid: item.uid().into(),
+            closed,
+            capacity: node.capacity,
+            cpu_millis: 0,
+            memory_bytes: 0,
+            instances: 0,
+            owners: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, item: &Item, instance: &Instance) {
+        self.cpu_millis += signed(instance.cpu_millis);
+        self.memory_bytes += signed(instance.memory_bytes);
+        self.instances += 1;
+        *self.owners.entry(item.owner_uid().into()).or_default() += 1;
+    }
+
+    fn refuses(&self, instance: &Instance) -> Option<String> {
+        if let Some(closed) = self.closed {
+            return Some(closed.into());
+        }
+        let most = if self.capacity.instances > 0 { self.capacity.instances } else { INSTANCES_DEFAULT };
+        let cpu = self.capacity.cpu_millis - self.cpu_millis;
+        let memory = self.capacity.memory_bytes - self.memory_bytes;
+        if self.instances >= most {
+            Some(format!("full ({most} instances)"))
+        } else if signed(instance.cpu_millis) > cpu.max(0) {
+            Some(format!("{}m cpu free, {}m asked for", cpu.max(0), instance.cpu_millis))
+        } else if signed(instance.memory_bytes) > memory.max(0) {
+            Some(format!("{} Mi memory free, {} Mi asked for", memory.max(0) >> 20, instance.memory_bytes >> 20))
+        } else {
+            None
+        }
+    }
+
+    /// Smaller is better.
+    fn load(&self, item: &Item) -> (u32, i64, i32, String) {
+        let same = self.owners.get(item.owner_uid()).copied().unwrap_or(0);
+        let share = |used: i64, of: i64| used.saturating_mul(1_000) / of.max(1);
+        let reserved =
+            share(self.cpu_millis, self.capacity.cpu_millis).max(share(self.memory_bytes, self.capacity.memory_bytes));
+        (same, reserved, self.instances, self.name.clone())
+    }
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,139 @@
+//! What a kind has to say of itself, and what a reconciler is.
+
+use std::{any::Any as StdAny, sync::Arc};
+
+use api::v1;
+use bytes::Bytes;
+use model::{Conditions, Decision, Domain, Key, Violation, fields::Fields};
+use prost::Message;
+use prost_types::Any;
+
+use crate::{Item, View};
+
+/// The fixed facts about a kind.
+#[derive(Debug)]
+pub struct Info {
+    /// "Service": in manifests and keys.
+    pub kind: &'static str,
+    /// "services": on the command line.
+    pub plural: &'static str,
+    pub short: &'static [&'static str],
+    pub namespaced: bool,
+    /// Read by every shard, so every replica watches all of them.
+    pub global: bool,
+    /// Users may Apply it.
+    pub declared: bool,
+    /// "driftless.v1.ServiceSpec".
+    pub spec_type: &'static str,
+    pub status_type: &'static str,
+    /// Columns of its table, between NAME and AGE.
+    pub columns: &'static [Column],
+}
+
+#[derive(Debug)]
+pub struct Column {
+    pub title: &'static str,
+    /// Only with `-o wide`.
+    pub wide: bool,
+}
+
+impl Column {
+    pub const fn new(title: &'static str) -> Self {
+        Self { title, wide: false }
+    }
+
+    pub const fn wide(title: &'static str) -> Self {
+        Self { title, wide: true }
+    }
+}
+
+/// What one domain may write of a kind. Nobody else may.
+#[derive(Clone, Copy, Debug)]
+pub struct Rights {
+    pub create: bool,
+    /// Set the deletion time.
+    pub delete: bool,
+    /// Delete the record.
+    pub remove: bool,
+    pub spec: Fields,
+    pub status: Fields,
+    pub conditions: Conditions,
+}
+
+impl Rights {
+    pub const NONE: Self = Self {
+        create: false,
+        delete: false,
+        remove: false,
+        spec: Fields::NONE,
+        status: Fields::NONE,
+        conditions: Conditions::NONE,
+    };
+}
+
+/// What admission found out about a spec.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Template {
+    /// Goes into `metadata.template_hash`; empty for kinds without children.
+    pub hash: String,
+    pub warnings: Vec<String>,
+}
+
+/// One kind of resource.
+pub trait Kind: Send + Sync {
+    fn info(&self) -> &'static Info;
+
+    /// Refuses what can't be right, with every violation at once (paths start with "spec.").
+    fn admit(&self, spec: &Bytes) -> Result<Template, Vec<Violation>>;
+
+    fn rights(&self, domain: Domain) -> Rights;
+
+    /// The values that decisions work on. A stored resource passed admission once, yet an older or newer version may
+    /// have written it: whatever does not parse is a violation, never a panic.
+    fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation>;
+
+    /// The node that it's bound to, or is.
+    fn node(&self, _resource: &v1::Resource) -> Option<String> {
+        None
+    }
+
+    /// One cell for each of `Info::columns`.
+    fn row(&self, resource: &v1::Resource) -> Vec<String>;
+}
+
+/// Under which claim a reconciler works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// That of the resource's shard.
+    Shard,
+    /// `leader`: what needs one global view.
+    Leader,
+}
+
+/// Decides what to do next about the resources of one kind.
+pub trait Reconciler: Send + Sync {
+    /// A metric label and a part of step ids: "service".
+    fn name(&self) -> &'static str;
+
+    /// The kind of its keys.
+    fn kind(&self) -> &'static str;
+
+    fn scope(&self) -> Scope;
+
+    /// Which keys to look at again when this item appeared, changed or went.
+    fn wakes(&self, item: &Item) -> Vec<Key>;
+
+    /// The one next step. Pure and total: any view, also an odd one, has an answer.
+    fn plan(&self, view: &View<'_>, item: &Item) -> Decision;
+}
+
+/// Wraps a message as a resource's spec or status.
+pub fn any<M: Message>(type_name: &str, message: &M) -> Any {
+    Any { type_url: format!("type.googleapis.com/{type_name}"), value: message.encode_to_vec() }
+}
+
+/// Reads a spec or status; absent is the default.
+pub fn typed<M: Message + Default>(field: &str, message: Option<&Any>) -> Result<M, Violation> {
+    let bytes = message.map_or(&[][..], |any| any.value.as_slice());
+    M::decode(bytes).map_err(|error| Violation::new(field, format!("not the declared message type: {error}")))
+}

@@ -1,0 +1,107 @@
+//! Service: N copies of one command, kept running, replaced in an orderly way when the template changes.
+
+use std::{any::Any as StdAny, sync::Arc, time::Duration};
+
+use api::v1;
+use bytes::Bytes;
+use model::{Conditions, Domain, Violation, fields::Fields};
+
+use crate::{Column, Info, Kind, Rights, Template, typed};
+
+mod admit;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use plan::Services;
+
+pub const KIND: &str = "Service";
+pub const SPEC: &str = "driftless.v1.ServiceSpec";
+pub const STATUS: &str = "driftless.v1.ServiceStatus";
+pub const READY: &str = "Ready";
+pub const PROGRESSING: &str = "Progressing";
+
+/// A declared service with every default filled in; can't be wrong.
+#[derive(Clone, Debug)]
+pub struct Service {
+    pub replicas: usize,
+    pub version: String,
+    pub template: v1::InstanceTemplate,
+    /// Instances above `replicas`, those still stopping included.
+    pub surge: usize,
+    /// Instances that may be missing from `replicas` ready ones.
+    pub unavailable: usize,
+    pub min_available: usize,
+    pub lost_after: Duration,
+}
+
+static INFO: Info = Info {
+    kind: KIND,
+    plural: "services",
+    short: &["svc"],
+    namespaced: true,
+    global: false,
+    declared: true,
+    spec_type: SPEC,
+    status_type: STATUS,
+    columns: &[
+        Column::new("READY"),
+        Column::new("UPDATED"),
+        Column::new("VERSION"),
+        Column::new("STATUS"),
+        Column::wide("REVISION"),
+        Column::wide("MESSAGE"),
+    ],
+};
+
+pub struct ServiceKind;
+
+impl Kind for ServiceKind {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn admit(&self, spec: &Bytes) -> Result<Template, Vec<Violation>> {
+        admit::admit(spec)
+    }
+
+    fn rights(&self, domain: Domain) -> Rights {
+        match domain {
+            Domain::User => Rights { create: true, delete: true, spec: Fields::ALL, ..Rights::NONE },
+            Domain::Shard => {
+                Rights { remove: true, status: Fields::ALL, conditions: Conditions::AllBut(&[]), ..Rights::NONE }
+            }
+            Domain::Leader | Domain::Agent => Rights::NONE,
+        }
+    }
+
+    fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation> {
+        let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref())?;
+        match admit::service(&spec) {
+            Ok(service) => Ok(Arc::new(service)),
+            Err(violations) => Err(violations.into_iter().next().expect("an error names a violation")),
+        }
+    }
+
+    fn row(&self, resource: &v1::Resource) -> Vec<String> {
+        let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
+        let status: v1::ServiceStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
+        let metadata = resource.metadata.clone().unwrap_or_default();
+        let ready = status.conditions.iter().find(|c| c.r#type == READY);
+        let word = if metadata.deletion_time.is_some() {
+            "Deleting".to_owned()
+        } else if status.observed_generation != metadata.generation {
+            "Pending".to_owned()
+        } else {
+            ready.map_or("Pending", |c| if c.status == "True" { "Ready" } else { c.reason.as_str() }).to_owned()
+        };
+        vec![
+            format!("{}/{}", status.ready_replicas, spec.replicas.unwrap_or(1)),
+            status.updated_replicas.to_string(),
+            spec.version,
+            word,
+            metadata.revision.to_string(),
+            ready.map(|c| c.message.clone()).unwrap_or_default(),
+        ]
+    }
+}

@@ -1,0 +1,78 @@
+//! Small phrases and readings that several kinds share.
+
+use std::time::Duration;
+
+use model::Violation;
+
+/// "1 instance", "3 instances".
+pub fn count(n: usize, noun: &str) -> String {
+    match n {
+        1 => format!("1 {noun}"),
+        n => format!("{n} {noun}s"),
+    }
+}
+
+/// A declared duration that isn't negative.
+pub fn duration(declared: Option<&prost_types::Duration>, default: Duration) -> Option<Duration> {
+    match declared {
+        None => Some(default),
+        Some(d) => Duration::try_from(*d).ok(),
+    }
+}
+
+/// Cores as thousandths: "2", "0.5", "500m". Empty: 0.
+pub fn cpu_millis(text: &str) -> Option<u64> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    match text.strip_suffix('m') {
+        Some(millis) => millis.parse().ok(),
+        None => {
+            let cores: f64 = text.parse().ok()?;
+            let millis = cores * 1_000.0;
+            (cores.is_finite() && (0.0..=1e9).contains(&millis)).then_some(millis.round() as u64)
+        }
+    }
+}
+
+/// Bytes: "128Mi", "1Gi", "500M", "1048576". Empty: 0.
+pub fn memory_bytes(text: &str) -> Option<u64> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    const UNITS: [(&str, u64); 8] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("Ti", 1 << 40),
+        ("k", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
+    ];
+    let (digits, unit) = UNITS
+        .iter()
+        .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|digits| (digits, *unit)))
+        .unwrap_or((text, 1));
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// Collects violations while a spec is read.
+#[derive(Default)]
+pub struct Checker {
+    pub violations: Vec<Violation>,
+}
+
+impl Checker {
+    pub fn require(&mut self, holds: bool, field: &str, message: impl Into<String>) {
+        if !holds {
+            self.violations.push(Violation::new(field, message));
+        }
+    }
+
+    /// The value, or a violation and the fallback.
+    pub fn read<T>(&mut self, value: Option<T>, fallback: T, field: &str, message: impl Into<String>) -> T {
+        self.require(value.is_some(), field, message);
+        value.unwrap_or(fallback)
+    }
+}

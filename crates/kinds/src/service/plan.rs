@@ -248,7 +248,7 @@ fn delete(item: &Item, fleet: &Fleet<'_>) -> Decision {
 }
 
 fn step(verb: &'static str, moves: Vec<Move>, why: Why) -> Option<Next> {
-    (!moves.is_empty()).then(|| Next::Do(Step { verb, moves }, why))
+    (!moves.is_empty()).then_some(Next::Do(Step { verb, moves }, why))
 }
 
 impl One<'_> {

@@ -1,6 +1,6 @@
 //! A resource's name: kind, namespace, name.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Borrow, fmt, sync::Arc};
 
 use api::v1;
 
@@ -53,6 +53,13 @@ impl Key {
 
     pub fn of_owner(owner: &v1::OwnerReference) -> Self {
         Self::new(&owner.kind, &owner.namespace, &owner.name)
+    }
+}
+
+/// A key orders and hashes as its text does, so that maps can be asked for a range by a prefix of it.
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.text
     }
 }
 

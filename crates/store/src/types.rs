@@ -16,6 +16,8 @@ pub const PUTS_MAX: usize = 120;
 pub const TRANSACTION_BYTES_MAX: usize = 1024 * 1024;
 /// Rows in a page of a list.
 pub const PAGE_MAX: usize = 1000;
+/// Entries in one answer about the history.
+pub const HISTORY_MAX: usize = 10_000;
 
 /// What a cluster is from its first server's start on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,16 @@ pub struct Cluster {
     pub incarnation: String,
     /// Number of shards, fixed for life.
     pub shards: u32,
+}
+
+impl Cluster {
+    pub const SHARDS_DEFAULT: u32 = 128;
+
+    /// A new cluster with the default number of shards.
+    pub fn random() -> Self {
+        let incarnation = format!("{:032x}", rand::random::<u128>());
+        Self { incarnation, shards: Self::SHARDS_DEFAULT }
+    }
 }
 
 /// The newest commit: what a linearizable read must have seen.
@@ -115,7 +127,7 @@ pub struct HistoryQuery {
     pub root_uid: Option<String>,
     /// Entries of commits after this one.
     pub after: Revision,
-    /// The newest so many.
+    /// The newest so many. 0, or more than that: `HISTORY_MAX`.
     pub limit: usize,
 }
 

@@ -2,6 +2,12 @@
 //!
 //! Nothing here knows gRPC: services and clients are generated in `wire`.
 
+use std::sync::OnceLock;
+
+use prost_reflect::DescriptorPool;
+
+pub mod manifest;
+
 /// Generated from `proto/driftless/v1`.
 #[allow(clippy::all, reason = "generated code")]
 pub mod v1 {
@@ -10,3 +16,9 @@ pub mod v1 {
 
 /// Every proto of this package and of what it imports, encoded as a `FileDescriptorSet`.
 pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor_set.bin"));
+
+/// The descriptors of everything in `v1`, decoded once.
+pub fn descriptors() -> &'static DescriptorPool {
+    static POOL: OnceLock<DescriptorPool> = OnceLock::new();
+    POOL.get_or_init(|| DescriptorPool::decode(DESCRIPTOR_SET).expect("the build script made the set"))
+}

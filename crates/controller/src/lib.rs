@@ -1,1 +1,100 @@
-//! controller
+//! The controller runtime: replicas that share the resources by claims and run the brain's reconcilers over them.
+//!
+//! ```text
+//! watch -> informer (cache) -> queue -> worker: observe, plan, one step -> commit -> watch -> ...
+//!             ^                  ^
+//!             |                  sweep: everything again, on a jittered schedule
+//!             member: session, claims, which shards to watch
+//! ```
+//!
+//! Everything a replica knows can be lost. It never decides by itself who owns what: it tries, and the compare inside
+//! the store's transaction decides. Read `worker.rs` first, then `claims.rs`.
+
+pub mod cache;
+pub mod claims;
+mod config;
+pub mod execute;
+mod informer;
+mod member;
+mod queue;
+pub mod ring;
+mod stats;
+mod sweep;
+mod worker;
+
+use std::sync::Arc;
+
+use store::{Result, Store};
+use tokio::{sync::watch, task::JoinSet};
+use tracing::info;
+
+pub use config::Config;
+pub use queue::{Lane, Queue, Work};
+pub use stats::{Outcome, Stats};
+
+use crate::{cache::Cache, member::Holdings};
+
+/// What the tasks of one replica share.
+struct Shared {
+    config: Config,
+    store: Arc<dyn Store>,
+    cache: Cache,
+    queue: Queue,
+    holdings: Holdings,
+    stats: Arc<Stats>,
+    /// The shards to watch; set by `member`, followed by `informer`.
+    wanted: watch::Sender<store::ShardSet>,
+}
+
+/// One replica.
+pub struct Controller {
+    shared: Arc<Shared>,
+}
+
+impl Controller {
+    pub fn new(config: Config, store: Arc<dyn Store>) -> Self {
+        let shared = Shared {
+            cache: Cache::default(),
+            queue: Queue::new(config.backoff_min, config.backoff_max),
+            holdings: Holdings::default(),
+            stats: Arc::default(),
+            wanted: watch::Sender::new(Some(Arc::default())),
+            config,
+            store,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub fn stats(&self) -> Arc<Stats> {
+        self.shared.stats.clone()
+    }
+
+    /// Runs until `shutdown` becomes true; then gives its claims away, as far as anyone takes them, and ends.
+    pub async fn run(self, shutdown: watch::Receiver<bool>) -> Result<()> {
+        let shared = self.shared;
+        let cluster = retry(&shared.config, || shared.store.cluster()).await;
+        info!(name = %shared.config.name, shards = cluster.shards, "controller started");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(informer::run(shared.clone()));
+        tasks.spawn(sweep::run(shared.clone()));
+        for _ in 0..shared.config.workers {
+            tasks.spawn(worker::run(shared.clone()));
+        }
+        // The member's end is the controller's: what it started is dropped with the set.
+        member::run(shared, cluster.shards, shutdown).await;
+        Ok(())
+    }
+}
+
+/// Tries until it works: nothing can be done before it does.
+async fn retry<T, F: Future<Output = Result<T>>>(config: &Config, call: impl Fn() -> F) -> T {
+    let mut pause = config.backoff_min;
+    loop {
+        match call().await {
+            Ok(value) => return value,
+            Err(error) => tracing::warn!(%error, "the store is not reachable yet"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(config.redial_max);
+    }
+}

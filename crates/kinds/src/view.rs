@@ -24,6 +24,9 @@ pub struct Item {
     body: Arc<dyn StdAny + Send + Sync>,
 }
 
+/// Stands for a body that could not be read; the record is kept all the same.
+struct Unreadable(Violation);
+
 impl Item {
     pub fn read(object: &Object) -> Result<Self, Violation> {
         let resource = object.resource().map_err(|e| Violation::new("", format!("{}: {e}", object.key)))?;
@@ -35,8 +38,11 @@ impl Item {
         let metadata = resource.metadata.as_ref().ok_or_else(|| Violation::new("metadata", "missing"))?;
         let key = Key::of(metadata);
         let revision = Revision(metadata.revision);
-        let kind = kind(key.kind()).ok_or_else(|| Violation::new("kind", format!("unknown kind {}", key.kind())))?;
-        let body = kind.parse(&resource)?;
+        let body = match kind(key.kind()).map(|kind| kind.parse(&resource)) {
+            Some(Ok(body)) => body,
+            Some(Err(violation)) => Arc::new(Unreadable(violation)),
+            None => Arc::new(Unreadable(Violation::new("kind", format!("unknown kind {}", key.kind())))),
+        };
         Ok(Self { key, revision, resource, bytes, body })
     }
 
@@ -59,6 +65,11 @@ impl Item {
     /// The kind's own values; none where `T` is another kind's.
     pub fn body<T: 'static>(&self) -> Option<&T> {
         self.body.downcast_ref()
+    }
+
+    /// Why no plan can work on it, where a newer or broken writer stored something this build can't read.
+    pub fn unreadable(&self) -> Option<&Violation> {
+        self.body::<Unreadable>().map(|Unreadable(violation)| violation)
     }
 
     pub fn owner_uid(&self) -> &str {

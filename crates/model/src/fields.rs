@@ -7,7 +7,7 @@ use api::v1;
 use bytes::{Buf, Bytes, BytesMut};
 use prost::{
     Message,
-    encoding::{DecodeContext, WireType, decode_key, encode_key, encode_varint, skip_field},
+    encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field},
 };
 
 use crate::{Conditions, Time, with_conditions};
@@ -100,6 +100,17 @@ pub fn merge_status(
         encode_conditions(&merged, &mut out);
     }
     Ok(out.freeze())
+}
+
+/// `observed_generation` of any status; 0 where there is none.
+pub fn observed_generation(status: &[u8]) -> i64 {
+    let read = || -> Option<i64> {
+        let fields = split(&Bytes::copy_from_slice(status)).ok()?;
+        let (_, mut field) = fields.into_iter().find(|(number, _)| *number == 1)?;
+        decode_key(&mut field).ok()?;
+        decode_varint(&mut field).ok().map(u64::cast_signed)
+    };
+    read().unwrap_or(0)
 }
 
 /// The conditions of any status.

@@ -40,8 +40,12 @@ pub struct Filter {
     /// None: all of them.
     pub shards: Option<Vec<u32>>,
     pub node: String,
-    labels: Vec<Requirement>,
+    pub labels: Requirements,
 }
+
+/// A parsed label selector; empty where it asks for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requirements(Vec<Requirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
@@ -64,7 +68,7 @@ impl Filter {
     }
 
     pub fn with_labels(mut self, selector: &str) -> Result<Self, FilterError> {
-        self.labels = parse_labels(selector)?;
+        self.labels = Requirements(parse_labels(selector)?);
         Ok(self)
     }
 
@@ -76,7 +80,7 @@ impl Filter {
             owner_uid: filter.owner_uid.clone(),
             shards: filter.by_shard.then(|| filter.shards.clone()),
             node: filter.node.clone(),
-            labels: Vec::new(),
+            labels: Requirements::default(),
         }
         .with_labels(&filter.labels)
     }
@@ -89,13 +93,13 @@ impl Filter {
             && (self.owner_uid.is_empty() || self.owner_uid == facts.owner_uid)
             && (self.node.is_empty() || facts.node == Some(self.node.as_str()))
             && self.shards.as_ref().is_none_or(|s| facts.global || s.contains(&facts.shard))
-            && self.labels.iter().all(|r| r.matches(facts.labels))
+            && self.labels.0.iter().all(|r| r.matches(facts.labels))
     }
 }
 
 impl From<&Filter> for v1::Filter {
     fn from(filter: &Filter) -> Self {
-        let labels: Vec<String> = filter.labels.iter().map(Requirement::text).collect();
+        let labels: Vec<String> = filter.labels.0.iter().map(Requirement::text).collect();
         Self {
             kinds: filter.kinds.clone(),
             namespace: filter.namespace.clone(),

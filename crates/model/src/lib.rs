@@ -16,7 +16,7 @@ mod violation;
 
 pub use condition::{Conditions, condition, with_conditions};
 pub use digest::Digest;
-pub use filter::{Facts, Filter, FilterError, Labels};
+pub use filter::{Facts, Filter, FilterError, Labels, Requirements};
 pub use identity::{Actor, Domain, Fence, LEADER, shard_claim, shard_of, shard_of_claim};
 pub use key::Key;
 pub use numbers::{Epoch, Generation, Revision};

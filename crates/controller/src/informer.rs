@@ -1,0 +1,225 @@
+//! Keeps the cache like the store, by a watch on the shards that are wanted, and says which keys to look at again.
+//!
+//! A watch may end, lag, or lie; then it's opened again from where it was, or what it covers is listed.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use kinds::{KINDS, RECONCILERS};
+use model::{Filter, Key, Object, Revision};
+use store::{Bookmark, List, Result, ResumeToken, ShardSet, WatchItem, WatchOptions, WatchStream};
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
+
+use crate::{
+    Shared,
+    cache::Changed,
+    queue::{Lane, Work},
+    stats::add,
+};
+
+/// Longest silence of a watch that should bring a bookmark every 5 s.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+pub async fn run(shared: Arc<Shared>) {
+    let mut informer = Informer { token: None, snapshot: None, shared };
+    let mut pause = informer.shared.config.backoff_min;
+    loop {
+        match informer.follow().await {
+            Ok(()) => pause = informer.shared.config.backoff_min,
+            Err(error) => warn!(%error, "watch ended; opening it again"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(informer.shared.config.redial_max);
+        informer.shared.cache.set_live_since_now();
+    }
+}
+
+struct Informer {
+    shared: Arc<Shared>,
+    token: Option<ResumeToken>,
+    /// One that is coming in.
+    snapshot: Option<Snapshot>,
+}
+
+struct Snapshot {
+    objects: Vec<Object>,
+    /// The shards it speaks of.
+    shards: Vec<u32>,
+    partial: bool,
+}
+
+fn list_of(shards: &ShardSet) -> Vec<u32> {
+    shards.as_deref().cloned().unwrap_or_default()
+}
+
+fn kinds() -> Vec<String> {
+    KINDS.iter().map(|kind| kind.info().kind.to_owned()).collect()
+}
+
+impl Informer {
+    /// One watch, from opening to its end.
+    async fn follow(&mut self) -> Result<()> {
+        let mut wanted = self.shared.wanted.subscribe();
+        let shards = list_of(&wanted.borrow_and_update());
+        self.snapshot = None;
+        let options = WatchOptions {
+            filter: Filter { kinds: kinds(), shards: Some(shards.clone()), ..Filter::default() },
+            // A resumed watch brings changes only: that is not enough where the shards are others now.
+            resume: self.token.clone().filter(|_| shards.iter().all(|shard| self.shared.cache.covers(*shard))),
+            min_revision: Revision::ZERO,
+            shards: Some(wanted.clone()),
+        };
+        let stream = self.shared.store.watch(options).await?;
+        self.pump(stream, wanted, shards).await
+    }
+
+    async fn pump(
+        &mut self,
+        mut stream: WatchStream,
+        mut wanted: watch::Receiver<ShardSet>,
+        opened: Vec<u32>,
+    ) -> Result<()> {
+        loop {
+            let item = tokio::select! {
+                item = tokio::time::timeout(SILENCE_MAX, stream.next()) => item,
+                Ok(()) = wanted.changed() => {
+                    let shards = list_of(&wanted.borrow_and_update());
+                    self.shared.cache.forget_all_but(&shards);
+                    continue;
+                }
+            };
+            match item {
+                Ok(Some(Ok(WatchItem::End { reason, message }))) => {
+                    info!(%reason, %message, "the server ended the watch");
+                    return Ok(());
+                }
+                Ok(Some(Ok(item))) => self.handle(item, &opened).await,
+                Ok(Some(Err(error))) => return Err(error),
+                Ok(None) => return Err(store::Error::Unavailable("the stream ended without a reason".into())),
+                Err(_) => return Err(store::Error::Unavailable("no bookmark in time".into())),
+            }
+        }
+    }
+
+    async fn handle(&mut self, item: WatchItem, opened: &[u32]) {
+        match item {
+            WatchItem::SnapshotStart { incarnation, time, partial, .. } => {
+                self.shared.cache.set_clock(time);
+                if partial.is_none() {
+                    add(&self.shared.stats.snapshots, 1);
+                    self.token = Some(ResumeToken { incarnation, revision: Revision::ZERO });
+                }
+                let (shards, partial) = match partial {
+                    Some(shards) => (shards, true),
+                    None => (opened.to_vec(), false),
+                };
+                self.snapshot = Some(Snapshot { objects: Vec::new(), shards, partial });
+            }
+            WatchItem::Snapshot(objects) => {
+                if let Some(snapshot) = &mut self.snapshot {
+                    snapshot.objects.extend(objects);
+                }
+            }
+            WatchItem::SnapshotEnd { revision } => self.complete(revision),
+            WatchItem::Changes(group) => {
+                let changed = self.shared.cache.apply(&group.changes);
+                self.reached(group.to);
+                wake(&self.shared, &changed);
+            }
+            WatchItem::Bookmark(bookmark) => self.bookmark(bookmark).await,
+            WatchItem::End { .. } => {}
+        }
+    }
+
+    fn reached(&mut self, revision: Revision) {
+        if let Some(token) = &mut self.token {
+            token.revision = token.revision.max(revision);
+        }
+        self.shared.cache.advance(revision);
+    }
+
+    fn complete(&mut self, revision: Revision) {
+        let Some(snapshot) = self.snapshot.take() else { return };
+        let cache = &self.shared.cache;
+        let changed = cache.replace(&snapshot.objects, Some(&snapshot.shards), !snapshot.partial, revision);
+        cache.set_covered(&snapshot.shards, !snapshot.partial);
+        self.shared.holdings.look_again();
+        if !snapshot.partial {
+            cache.set_live_since_now();
+        }
+        debug!(objects = snapshot.objects.len(), shards = snapshot.shards.len(), %revision, "snapshot complete");
+        self.reached(revision);
+        wake(&self.shared, &changed);
+    }
+
+    async fn bookmark(&mut self, bookmark: Bookmark) {
+        self.shared.cache.set_clock(bookmark.time);
+        self.reached(bookmark.revision);
+        if bookmark.digests.is_empty() || self.shared.cache.revision() != bookmark.revision {
+            return;
+        }
+        self.shared.checked();
+        let differing = self.shared.cache.differing(&bookmark.digests);
+        if differing.is_empty() {
+            return;
+        }
+        let wanted = list_of(&self.shared.wanted.borrow());
+        let shards: Vec<u32> = wanted.into_iter().filter(|shard| self.shared.cache.covers(*shard)).collect();
+        let shards: Vec<u32> = match shards.iter().any(|shard| differing.contains(shard)) {
+            true => shards.into_iter().filter(|shard| differing.contains(shard)).collect(),
+            // What differs is of a global kind, which any list brings along.
+            false => Vec::new(),
+        };
+        warn!(?differing, "the cache differs from the server's in these shards: listing");
+        if let Err(error) = relist(&self.shared, &shards).await {
+            warn!(%error, "listing failed; the next bookmark or sweep tries again");
+        }
+    }
+}
+
+/// Puts every key to look at again for these changes into the queue.
+pub fn wake(shared: &Shared, changed: &[Changed]) {
+    for (before, after) in changed {
+        for item in before.iter().chain(after) {
+            for (reconciler, r) in RECONCILERS.iter().enumerate() {
+                for key in r.wakes(item) {
+                    shared.queue.add(Work { reconciler, key }, Lane::Change);
+                }
+            }
+        }
+    }
+}
+
+/// Lists what these shards (and the global kinds) have and mends the cache. Counts and logs what differed.
+pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<()> {
+    add(&shared.stats.relists, 1);
+    let filter = Filter { kinds: kinds(), shards: Some(shards.to_vec()), ..Filter::default() };
+    let mut objects: Vec<Object> = Vec::new();
+    let mut after: Option<Key> = None;
+    let mut at = None;
+    let revision = loop {
+        let page = shared.store.list(List { filter: filter.clone(), after, at, ..List::default() }).await?;
+        at = Some(page.revision);
+        objects.extend(page.objects);
+        after = objects.last().map(|object| object.key.clone());
+        if !page.more {
+            break page.revision;
+        }
+    };
+    let before = shared.cache.revision();
+    let changed = shared.cache.replace(&objects, Some(shards), true, revision);
+    // What the watch may still bring is no divergence.
+    let lied = changed.iter().filter(|(old, new)| {
+        let revision = new.as_ref().or(old.as_ref()).map_or(revision, |item| item.revision);
+        revision <= before
+    });
+    for (old, new) in lied {
+        add(&shared.stats.divergences, 1);
+        let key = new.as_ref().or(old.as_ref()).map(|item| item.key.to_string()).unwrap_or_default();
+        let revision = |item: &Option<Arc<kinds::Item>>| item.as_ref().map_or(0, |i| i.revision.0);
+        warn!(%key, cached = revision(old), stored = revision(new), "the cache was wrong here");
+    }
+    wake(shared, &changed);
+    Ok(())
+}

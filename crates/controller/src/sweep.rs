@@ -1,0 +1,102 @@
+//! The guarantee: everything is looked at again, whether or not anything was heard of it.
+//!
+//! Each round gives every key a time of its own by hash, so the load is flat, and moves it a little from round to round.
+//! Before a round the cache is checked: if no digest came since the last one, what is owned is listed.
+
+use std::sync::Arc;
+
+use kinds::{RECONCILERS, Scope};
+use model::Key;
+use tokio::time::Instant;
+use tracing::warn;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    Shared, informer,
+    queue::{Lane, Work},
+};
+
+pub async fn run(shared: Arc<Shared>) {
+    let interval = shared.config.sweep;
+    for round in 0_u64.. {
+        let start = Instant::now();
+        if round > 0 {
+            check(&shared).await;
+        }
+        for (phase, work) in schedule(&shared, round) {
+            tokio::time::sleep_until(start + interval.mul_f64(phase)).await;
+            shared.queue.add(work, Lane::Sweep);
+        }
+        tokio::time::sleep_until(start + interval).await;
+        shared.holdings.swept(shared.cache.now().unwrap_or_default());
+    }
+}
+
+/// Digests compared since the last round are proof enough; without any, the watch may be mute or lie.
+async fn check(shared: &Shared) {
+    if shared.holdings.take_checked() {
+        return;
+    }
+    let shards = shared.holdings.shards();
+    if shards.is_empty() {
+        return;
+    }
+    if let Err(error) = informer::relist(shared, &shards).await {
+        warn!(%error, "the sweep could not list; the next one tries again");
+    }
+}
+
+/// Every key that this replica's claims cover, with its share of the interval, in order.
+fn schedule(shared: &Shared, round: u64) -> Vec<(f64, Work)> {
+    let mut plan: Vec<(f64, Work)> = shared.cache.world(|world| {
+        let of = |reconciler: usize| world.of_kind(RECONCILERS[reconciler].kind()).map(move |item| (reconciler, item));
+        let all = (0..RECONCILERS.len()).flat_map(of);
+        all.filter(|(reconciler, item)| match RECONCILERS[*reconciler].scope() {
+            Scope::Leader => shared.holdings.is_active(model::LEADER),
+            Scope::Shard => shared.holdings.is_active(&model::shard_claim(item.metadata().shard)),
+        })
+        .map(|(reconciler, item)| (phase(&item.key, round), Work { reconciler, key: item.key.clone() }))
+        .collect()
+    });
+    plan.sort_by(|a, b| a.0.total_cmp(&b.0));
+    plan
+}
+
+/// Half of it fixed by the key, half drawn anew each round: from one look to the next it's between half and one and a
+/// half of the interval.
+pub fn phase(key: &Key, round: u64) -> f64 {
+    let unit = |text: String| (xxh3_64(text.as_bytes()) >> 11) as f64 / (1_u64 << 53) as f64;
+    0.5 * unit(key.text().to_owned()) + 0.5 * unit(format!("{}\0{round}", key.text()))
+}
+
+impl Shared {
+    /// A bookmark's digests were compared.
+    pub fn checked(&self) {
+        self.holdings.set_checked();
+    }
+
+    /// Everything of one claim, resources whose generation is not observed first.
+    pub fn enqueue_claim(&self, claim: &str) {
+        let mut work: Vec<(bool, Work)> = self.cache.world(|world| {
+            let of =
+                |reconciler: usize| world.of_kind(RECONCILERS[reconciler].kind()).map(move |item| (reconciler, item));
+            (0..RECONCILERS.len())
+                .flat_map(of)
+                .filter(|(reconciler, item)| match RECONCILERS[*reconciler].scope() {
+                    Scope::Leader => claim == model::LEADER,
+                    Scope::Shard => claim == model::shard_claim(item.metadata().shard),
+                })
+                .map(|(reconciler, item)| {
+                    let observed = item
+                        .status()
+                        .is_some_and(|s| model::fields::observed_generation(&s.value) == item.metadata().generation);
+                    (observed && !item.deleting(), Work { reconciler, key: item.key.clone() })
+                })
+                .collect()
+        });
+        work.sort();
+        for (_, work) in work {
+            self.queue.add(work, Lane::Change);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! THE loop: observe, decide, take at most one step, look again.
+//!
+//! Everything that can go wrong with a step ends in "look again": at once, after a pause, or after a barrier. The worker
+//! alone turns an error's class into a delay.
+
+use std::sync::Arc;
+
+use kinds::{RECONCILERS, Reconciler, Scope};
+use model::{LEADER, Next, Time, Until, shard_claim};
+use store::{Class, Error, Transaction};
+use tracing::{debug, error, info, warn};
+
+use crate::{
+    Shared,
+    cache::until,
+    execute::{self, Under, Wanted},
+    queue::{Done, Work},
+    stats::{Outcome, add},
+};
+
+/// Looks at one key after another, for ever.
+pub async fn run(shared: Arc<Shared>) {
+    loop {
+        let (work, _waited) = shared.queue.pop().await;
+        let done = shared.look(&work).await;
+        shared.queue.done(&work, done);
+    }
+}
+
+/// What a look decided.
+enum Decided {
+    /// The key is gone, or nothing can be known yet.
+    Nothing,
+    Rest(Next, Time),
+    Write(Box<Transaction>, Next),
+}
+
+impl Shared {
+    async fn look(&self, work: &Work) -> Done {
+        let reconciler = RECONCILERS[work.reconciler];
+        let Some(claim) = self.claim_of(reconciler, work) else { return Done::Forget };
+        // Not the owner (any more): whoever is looks at everything of the claim when it takes it.
+        let Some(_busy) = self.holdings.enter(&claim) else { return Done::Forget };
+        if !self.cache.has_own_write(&work.key) {
+            // The event of that very write wakes this key again; the sweep does if it's lost.
+            add(&self.stats.put_off, 1);
+            return Done::Forget;
+        }
+        match self.decide(reconciler, work, &claim) {
+            Decided::Nothing => Done::Forget,
+            Decided::Rest(next, now) => self.rest(&next, now),
+            Decided::Write(transaction, next) => self.write(work, &claim, *transaction, &next).await,
+        }
+    }
+
+    fn claim_of(&self, reconciler: &dyn Reconciler, work: &Work) -> Option<String> {
+        match reconciler.scope() {
+            Scope::Leader => Some(LEADER.to_owned()),
+            Scope::Shard => self.cache.world(|world| Some(shard_claim(world.get(&work.key)?.metadata().shard))),
+        }
+    }
+
+    fn decide(&self, reconciler: &dyn Reconciler, work: &Work, claim: &str) -> Decided {
+        let Some(fence) = self.holdings.fence(claim) else { return Decided::Nothing };
+        let decided = self.cache.view(|view| {
+            let Some(own) = view.world.get(&work.key) else { return Decided::Nothing };
+            let decision = reconciler.plan(view, own);
+            debug!(key = %work.key, next = decision.next.outcome(), why = decision.next.why().reason, "looked");
+            let step = match &decision.next {
+                Next::Do(step, _) => Some(step),
+                Next::Settled(_) | Next::Wait(..) | Next::Blocked(_) => None,
+            };
+            let domain = execute::domain(reconciler);
+            let status = execute::status_to_write(domain, own, decision.status.as_ref(), view.now);
+            if step.is_none() && status.is_none() {
+                return Decided::Rest(decision.next, view.now);
+            }
+            let why = decision.next.why();
+            let wanted = Wanted { reconciler, own, step, status: decision.status.as_ref(), why };
+            let actor = format!("controller/{}", self.config.name);
+            let moves_max = self.holdings.moves_max(&work.key);
+            let under = Under { fence, actor: &actor, now: view.now, moves_max };
+            let transaction = execute::transaction(view.world, &wanted, &under);
+            Decided::Write(Box::new(transaction), decision.next)
+        });
+        decided.unwrap_or(Decided::Nothing)
+    }
+
+    fn rest(&self, next: &Next, now: Time) -> Done {
+        self.stats.count(match next {
+            Next::Settled(_) => Outcome::Settled,
+            Next::Wait(..) | Next::Do(..) => Outcome::Waiting,
+            Next::Blocked(_) => Outcome::Blocked,
+        });
+        match next {
+            Next::Wait(Until::Time(at), _) => Done::After(until(now, *at)),
+            _ => Done::Forget,
+        }
+    }
+
+    async fn write(&self, work: &Work, claim: &str, transaction: Transaction, next: &Next) -> Done {
+        let (verb, writes) =
+            (transaction.note.as_ref().map(|n| n.verb.clone()).unwrap_or_default(), transaction.writes.len());
+        let committed = tokio::time::timeout(self.config.commit_timeout, self.store.commit(transaction)).await;
+        let result = committed.unwrap_or_else(|_| Err(Error::OutcomeUnknown("no answer in time".into())));
+        match result {
+            Ok(revision) => {
+                let why = next.why();
+                info!(key = %work.key, %verb, writes, %claim, %revision, why = why.reason, "{}", why.message);
+                self.stats.count(Outcome::Stepped);
+                self.holdings.reset_moves(&work.key);
+                self.cache.note_write(&work.key, revision);
+                // Usually the event has not come back yet, and wakes the key; if it came before the answer, look now.
+                if self.cache.has_own_write(&work.key) { Done::Again } else { Done::Forget }
+            }
+            Err(error) => self.failed(work, claim, &verb, &error).await,
+        }
+    }
+
+    async fn failed(&self, work: &Work, claim: &str, verb: &str, error: &Error) -> Done {
+        match error.class() {
+            Class::Conflict => {
+                debug!(key = %work.key, %verb, %error, "the world moved");
+                self.stats.count(Outcome::Conflict);
+                self.holdings.halve_moves(&work.key);
+                Done::Backoff
+            }
+            Class::Fenced => {
+                warn!(key = %work.key, %verb, %claim, %error, "write refused: not the owner any more");
+                self.stats.count(Outcome::Fenced);
+                self.holdings.lose(claim);
+                Done::Forget
+            }
+            Class::Unknown => {
+                warn!(key = %work.key, %verb, %error, "outcome unknown: waiting for a barrier");
+                self.stats.count(Outcome::Unknown);
+                self.barrier(work).await;
+                Done::Backoff
+            }
+            Class::Retry => {
+                debug!(key = %work.key, %verb, %error, "not done");
+                self.stats.count(Outcome::Failed);
+                Done::Backoff
+            }
+            Class::Terminal => {
+                error!(key = %work.key, %verb, %error, "step refused");
+                self.stats.count(Outcome::Failed);
+                Done::Backoff
+            }
+        }
+    }
+
+    /// Whatever became of the step, it happened at or below a `head` that is read now; the key is not looked at before
+    /// the cache is there.
+    async fn barrier(&self, work: &Work) {
+        let head = crate::retry(&self.config, || self.store.head()).await;
+        self.cache.note_write(&work.key, head.revision);
+    }
+}

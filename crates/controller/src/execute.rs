@@ -1,11 +1,7 @@
 //! From a decision to one transaction. Pure: the commit itself is the worker's.
 
-use std::collections::BTreeMap;
-
-use api::v1;
-use bytes::Bytes;
-use kinds::{Item, Reconciler, Rights, Scope, World, kind};
-use model::{Domain, Draft, Fence, Move, Step, Time, Why, fields};
+use kinds::{Item, Reconciler, Scope, World, moves, moves::After};
+use model::{Domain, Fence, Step, Time, Why};
 use prost::Message;
 use prost_types::Any;
 use store::{Note, Transaction, Write};
@@ -34,16 +30,6 @@ pub struct Under<'a> {
     pub moves_max: usize,
 }
 
-/// The status as it should be stored, where it differs from what is.
-pub fn status_to_write(domain: Domain, own: &Item, status: Option<&Any>, now: Time) -> Option<Any> {
-    let status = status?;
-    let rights = kind(own.key.kind())?.rights(domain);
-    let merged = merged_status(rights, own, status, now)?;
-    let same = own.status().is_some_and(|current| current.value == merged.value);
-    let empty = own.status().is_none() && merged.value.is_empty();
-    (!same && !empty).then_some(merged)
-}
-
 pub fn domain(reconciler: &dyn Reconciler) -> Domain {
     match reconciler.scope() {
         Scope::Shard => Domain::Shard,
@@ -58,7 +44,8 @@ pub fn transaction(world: &World, wanted: &Wanted<'_>, under: &Under<'_>) -> Tra
     let mut writes: Vec<Write> = Vec::new();
     let mut bytes = 0;
     for change in wanted.step.iter().flat_map(|step| &step.moves).take(under.moves_max.min(MOVES_MAX)) {
-        let Some(write) = write(world, domain, wanted.own, change, under.now) else { continue };
+        let Some(after) = moves::apply(world, domain, wanted.own, change, under.now) else { continue };
+        let write = write(after);
         bytes += size(&write);
         if bytes > BYTES_MAX && !writes.is_empty() {
             break;
@@ -93,61 +80,17 @@ fn step_id(fence: &Fence, own: &Item, verb: &str) -> String {
 
 fn own_record(domain: Domain, wanted: &Wanted<'_>, now: Time) -> Write {
     let mut resource = wanted.own.resource.clone();
-    if let Some(status) = status_to_write(domain, wanted.own, wanted.status, now) {
+    if let Some(status) = moves::status_to_write(domain, wanted.own, wanted.status, now) {
         resource.status = Some(status);
     }
     Write::Put(Box::new(resource))
 }
 
-/// None where it's there no more: the next look sees that.
-fn write(world: &World, domain: Domain, own: &Item, change: &Move, now: Time) -> Option<Write> {
-    if let Move::Create(draft) = change {
-        return Some(Write::Put(Box::new(created(own, draft))));
+fn write(after: After) -> Write {
+    match after {
+        After::Put(resource) => Write::Put(resource),
+        After::Removed { key, uid, revision } => Write::Remove { key, uid, revision },
     }
-    let item = world.get(change.key())?;
-    let rights = kind(item.key.kind())?.rights(domain);
-    let mut resource = item.resource.clone();
-    match change {
-        Move::Create(_) => return None,
-        Move::Remove { key, uid } => {
-            return Some(Write::Remove { key: key.clone(), uid: uid.clone(), revision: item.revision });
-        }
-        Move::Delete { .. } => resource.metadata.get_or_insert_default().deletion_time = Some(now.into()),
-        Move::SetStatus { status, .. } => resource.status = merged_status(rights, item, status, now),
-        Move::SetSpec { spec, status, .. } => {
-            let current = resource.spec.take().unwrap_or_default();
-            let value = fields::replace(&current.value.into(), &spec.value.clone().into(), rights.spec).ok()?;
-            resource.spec = Some(Any { type_url: current.type_url, value: value.into() });
-            if let Some(status) = status {
-                resource.status = merged_status(rights, item, status, now);
-            }
-        }
-    }
-    Some(Write::Put(Box::new(resource)))
-}
-
-fn created(own: &Item, draft: &Draft) -> v1::Resource {
-    let metadata = v1::Metadata {
-        kind: draft.key.kind().into(),
-        namespace: draft.key.namespace().into(),
-        name: draft.key.name().into(),
-        labels: draft.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
-        owner: Some(v1::OwnerReference {
-            kind: own.key.kind().into(),
-            namespace: own.key.namespace().into(),
-            name: own.key.name().into(),
-            uid: own.uid().into(),
-        }),
-        ..Default::default()
-    };
-    v1::Resource { metadata: Some(metadata), spec: Some(draft.spec.clone()), status: draft.status.clone() }
-}
-
-fn merged_status(rights: Rights, item: &Item, status: &Any, now: Time) -> Option<Any> {
-    let current = Bytes::from(item.status().map(|s| s.value.clone()).unwrap_or_default());
-    let next = Bytes::from(status.value.clone());
-    let value = fields::merge_status(&current, &next, rights.status, rights.conditions, now).ok()?;
-    Some(Any { type_url: status.type_url.clone(), value: value.into() })
 }
 
 fn size(write: &Write) -> usize {

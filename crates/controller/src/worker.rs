@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kinds::{RECONCILERS, Reconciler, Scope};
+use kinds::{RECONCILERS, Reconciler, Scope, moves};
 use model::{LEADER, Next, Time, Until, shard_claim};
 use store::{Class, Error, Transaction};
 use tracing::{debug, error, info, warn};
@@ -71,7 +71,7 @@ impl Shared {
                 Next::Settled(_) | Next::Wait(..) | Next::Blocked(_) => None,
             };
             let domain = execute::domain(reconciler);
-            let status = execute::status_to_write(domain, own, decision.status.as_ref(), view.now);
+            let status = moves::status_to_write(domain, own, decision.status.as_ref(), view.now);
             if step.is_none() && status.is_none() {
                 return Decided::Rest(decision.next, view.now);
             }

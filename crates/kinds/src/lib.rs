@@ -17,10 +17,14 @@
 //! kinds. Read `service/plan.rs` first.
 
 pub mod instance;
+pub mod moves;
 pub mod node;
 pub mod placement;
 mod registry;
 pub mod service;
+pub mod simulation;
+#[cfg(test)]
+mod testing;
 mod text;
 mod view;
 

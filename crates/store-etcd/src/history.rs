@@ -1,0 +1,79 @@
+//! History entries: written by commits, read in the store's order, forgotten from the old end. No watch covers them.
+
+use bytes::Bytes;
+use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
+use model::Revision;
+use prost::Message;
+use store::{Error, HISTORY_MAX, HistoryQuery, LogEntry, LogRecord, PUTS_MAX, Result};
+
+use crate::{backend::Inner, layout::range_end};
+
+/// Deletes in one transaction.
+const TRIM_BATCH: usize = 100;
+
+/// How an entry is kept: the key's text is for people, this is for reading back.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Stored {
+    #[prost(string, tag = "1")]
+    root_uid: String,
+    #[prost(string, tag = "2")]
+    step_id: String,
+    #[prost(bytes = "bytes", tag = "3")]
+    bytes: Bytes,
+    /// Its place among the entries of its commit.
+    #[prost(uint32, tag = "4")]
+    index: u32,
+}
+
+pub fn encode(entry: &LogEntry, index: usize) -> Vec<u8> {
+    let LogEntry { root_uid, step_id, bytes } = entry.clone();
+    let index = u32::try_from(index).expect("at most PUTS_MAX");
+    Stored { root_uid, step_id, bytes, index }.encode_to_vec()
+}
+
+fn decode(kv: KeyValue) -> Result<(u32, LogRecord)> {
+    let revision = Revision(kv.mod_revision());
+    let (key, value) = kv.into_key_value();
+    let Stored { root_uid, step_id, bytes, index } = Stored::decode(value.as_slice())
+        .map_err(|e| Error::Corrupt(format!("the history entry {:?}: {e}", String::from_utf8_lossy(&key))))?;
+    Ok((index, LogRecord { revision, entry: LogEntry { root_uid, step_id, bytes } }))
+}
+
+impl Inner {
+    pub async fn history(&self, query: HistoryQuery) -> Result<Vec<LogRecord>> {
+        let limit = if query.limit == 0 { HISTORY_MAX } else { query.limit.min(HISTORY_MAX) };
+        let prefix = self.layout.history(query.root_uid.as_deref());
+        let options = GetOptions::new()
+            .with_range(range_end(&prefix))
+            .with_min_mod_revision(query.after.0 + 1)
+            .with_sort(SortTarget::Mod, SortOrder::Descend)
+            .with_limit((limit + PUTS_MAX) as i64); // etcd may cut within the entries of one commit.
+        let mut answer = self.get_range("reading history", prefix.into(), options).await?;
+        let mut records: Vec<_> = answer.take_kvs().into_iter().map(decode).collect::<Result<_>>()?;
+        records.sort_by_key(|(index, record)| (record.revision, *index));
+        let first = records.len().saturating_sub(limit);
+        Ok(records.drain(first..).map(|(_, record)| record).collect())
+    }
+
+    /// Entries are never written twice, so what is old stays old until it is deleted.
+    pub async fn trim_history(&self, up_to: Revision) -> Result<usize> {
+        let prefix = self.layout.history(None);
+        let options = GetOptions::new()
+            .with_range(range_end(&prefix))
+            .with_max_mod_revision(up_to.0)
+            .with_limit(TRIM_BATCH as i64)
+            .with_keys_only();
+        let mut trimmed = 0;
+        while up_to > Revision::ZERO {
+            let mut answer = self.get_range("reading old history", prefix.clone().into(), options.clone()).await?;
+            let keys: Vec<Vec<u8>> = answer.take_kvs().into_iter().map(|kv| kv.into_key_value().0).collect();
+            if keys.is_empty() {
+                break;
+            }
+            trimmed += keys.len();
+            let deletes: Vec<TxnOp> = keys.into_iter().map(|key| TxnOp::delete(key, None)).collect();
+            self.transact("trimming history", Txn::new().and_then(deletes)).await?;
+        }
+        Ok(trimmed)
+    }
+}

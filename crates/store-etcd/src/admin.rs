@@ -134,21 +134,20 @@ impl EtcdStore {
     }
 }
 
-/// A fault of etcd that touches us: fixed from that patch on in each minor version.
+/// A fault of etcd that touches us: fixed from that patch on in 3.4, 3.5 and 3.6.
 struct Fault {
     what: &'static str,
-    /// In 3.4, 3.5 and 3.6.
     fixed: [u32; 3],
 }
 
 /// From etcd's changelogs. All of them are survived, at the price that is said here.
 const FAULTS: [Fault; 6] = [
-    Fault { what: "a watch may repeat events (etcd PR 15275)", fixed: [24, 8, 0] },
-    Fault { what: "a watch may go back in time after a member reconnects (etcd issue 15271)", fixed: [25, 8, 0] },
-    Fault { what: "a deposed leader may revoke leases: members seem to die (etcd issue 15247)", fixed: [31, 13, 0] },
-    Fault { what: "a watch may lose events after compaction (etcd issues 17529, 18089, 19179)", fixed: [36, 18, 0] },
-    Fault { what: "a revoked lease may seem to be renewed (etcd PR 20813)", fixed: [38, 24, 6] },
-    Fault { what: "a paused member may answer stale reads (etcd issue 20418)", fixed: [42, 28, 9] },
+    Fault { what: "a watch may repeat events (PR 15275)", fixed: [24, 8, 0] },
+    Fault { what: "a watch may go back in time after a member reconnects (issue 15271)", fixed: [25, 8, 0] },
+    Fault { what: "a deposed leader may end leases, so members seem to die (issue 15247)", fixed: [31, 13, 0] },
+    Fault { what: "a watch may lose events after compaction (issues 17529, 19179)", fixed: [36, 18, 0] },
+    Fault { what: "a lease that ended may seem to be renewed (PR 20813)", fixed: [38, 23, 0] },
+    Fault { what: "a member that was paused may answer stale reads (issue 20418)", fixed: [42, 28, 9] },
 ];
 
 /// What to warn of, given a version like "3.4.23"; empty for one without known faults.
@@ -166,7 +165,8 @@ pub fn warnings(version: &str) -> Vec<String> {
         _ => return Vec::new(),
     };
     let open = FAULTS.iter().filter(|fault| patch < fault.fixed[column]);
-    open.map(|fault| format!("etcd {version}: {}; fixed in {major}.{minor}.{}", fault.what, fault.fixed[column])).collect()
+    open.map(|fault| format!("etcd {version}: {}; fixed in {major}.{minor}.{}", fault.what, fault.fixed[column]))
+        .collect()
 }
 
 fn parse(version: &str) -> Option<(u32, u32, u32)> {

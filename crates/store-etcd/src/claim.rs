@@ -7,9 +7,9 @@ use model::{Epoch, Revision};
 use store::{ClaimChange, Error, Result};
 
 use crate::{
+    backend::{Inner, Record},
     commit::{Found, put_head, revision_of},
     layout::{read_claim, write_claim},
-    backend::{Inner, Record},
 };
 
 impl Inner {

@@ -10,10 +10,11 @@ use model::{Fence, Key, Revision};
 use store::{Error, Expect, Prepared, PreparedWrite, Result, Transaction};
 
 use crate::{
-    Failure, history,
+    Failure,
+    backend::{Inner, Record},
+    history,
     layout::{Layout, read_claim, write_claim},
     read::known_of,
-    backend::{Inner, Record},
 };
 
 /// Compares in one transaction: etcd refuses more than 128 (`--max-txn-ops`).
@@ -116,9 +117,14 @@ impl<'a> Compared<'a> {
     fn compares(&self, layout: &Layout, record: &Record) -> Result<Vec<Compare>> {
         let mut compares = vec![Compare::value(layout.cluster(), CompareOp::Equal, record.value.clone())];
         compares.extend(self.fence.into_iter().flat_map(|fence| fence_compares(fence, layout)));
-        let revision_is = |key: &Key, Revision(r): Revision| Compare::mod_revision(layout.object(key), CompareOp::Equal, r);
+        let revision_is =
+            |key: &Key, Revision(r): Revision| Compare::mod_revision(layout.object(key), CompareOp::Equal, r);
         compares.extend(self.expects.iter().map(|e| revision_is(&e.key, e.revision)));
-        compares.extend(self.writes.iter().map(|w| revision_is(&w.key, w.expected)));
+        compares.extend(self.writes.iter().map(|w| match (w.expected, &w.after) {
+            // Nothing can't be removed: this never holds, and the verdict says why.
+            (Revision::ZERO, None) => Compare::mod_revision(layout.object(&w.key), CompareOp::Less, 0),
+            (expected, _) => revision_is(&w.key, expected),
+        }));
         match compares.len() {
             n if n > COMPARES_MAX => {
                 Err(Error::TooLarge(format!("{n} compares in one transaction, at most {COMPARES_MAX} are allowed")))

@@ -20,9 +20,9 @@ use tracing::{debug, warn};
 
 use crate::{
     Failure,
+    backend::Inner,
     layout::{Coordinated, range_end, read_claim},
     session::attach_of,
-    backend::Inner,
 };
 
 /// Finds what a lying watch left out. Small: sessions and claims only.
@@ -150,9 +150,7 @@ impl Follower {
 
     async fn watch(&self, current: &crate::pool::Current) -> Result<WatchStream, Failure> {
         let prefix = self.store.layout.coordinated();
-        let options = WatchOptions::new()
-            .with_range(range_end(&prefix))
-            .with_start_revision(self.state.revision.0 + 1);
+        let options = WatchOptions::new().with_range(range_end(&prefix)).with_start_revision(self.state.revision.0 + 1);
         let mut client = current.connection.watch.clone();
         let opening = tokio::time::timeout(crate::watch::OPEN_MAX, client.watch(prefix, Some(options))).await;
         Ok(opening.map_err(|_| Failure::timed_out("opening a watch"))??)

@@ -7,6 +7,8 @@ use std::error::Error as _;
 use store::Error;
 use tonic::Code;
 
+type Source = dyn std::error::Error + 'static;
+
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -92,7 +94,9 @@ fn of_status(status: &tonic::Status) -> Failure {
         Code::Unavailable if status.source().is_some_and(never_connected) => Failure::NotDone(chain_of(status)),
         // Refused before it is proposed. "leader changed" and "request timed out" come after.
         Code::Unavailable if is("etcdserver: no leader") => Failure::NotDone("it sees no leader, so no quorum".into()),
-        Code::ResourceExhausted if is("database space exceeded") => Failure::Refused(Error::Unavailable(NO_SPACE.into())),
+        Code::ResourceExhausted if is("database space exceeded") => {
+            Failure::Refused(Error::Unavailable(NO_SPACE.into()))
+        }
         Code::ResourceExhausted if is("larger than max") => Failure::Refused(Error::TooLarge(said.into())),
         Code::ResourceExhausted if is("too many requests") => Failure::NotDone(said.into()),
         Code::OutOfRange if is("compacted") => Failure::Compacted,
@@ -111,8 +115,12 @@ fn of_status(status: &tonic::Status) -> Failure {
 }
 
 /// Whether the connection was never made, so that nothing can have been sent.
-fn never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |e| e.source()).any(|e| e.is::<tonic::ConnectError>())
+fn never_connected(error: &Source) -> bool {
+    sources(error).any(|e| e.is::<tonic::ConnectError>())
+}
+
+fn sources(error: &Source) -> impl Iterator<Item = &Source> {
+    std::iter::successors(Some(error), |e: &&Source| (*e).source())
 }
 
 fn chain_of(status: &tonic::Status) -> String {
@@ -123,15 +131,15 @@ fn chain_of(status: &tonic::Status) -> String {
     text
 }
 
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+fn chain(error: &Source) -> String {
     let mut text = String::new();
     append(&mut text, error);
     text
 }
 
 /// The error and its sources, without saying the same twice.
-fn append(text: &mut String, error: &(dyn std::error::Error + 'static)) {
-    for part in std::iter::successors(Some(error), |e| e.source()).map(ToString::to_string) {
+fn append(text: &mut String, error: &Source) {
+    for part in sources(error).map(ToString::to_string) {
         if !text.contains(&part) {
             let separator = if text.is_empty() { "" } else { ": " };
             *text = format!("{text}{separator}{part}");

@@ -57,6 +57,9 @@ impl Inner {
 
     /// Entries are never written twice, so what is old stays old until it is deleted.
     pub async fn trim_history(&self, up_to: Revision) -> Result<usize> {
+        if up_to <= Revision::ZERO {
+            return Ok(0); // To etcd, 0 is no bound.
+        }
         let prefix = self.layout.history(None);
         let options = GetOptions::new()
             .with_range(range_end(&prefix))
@@ -64,16 +67,15 @@ impl Inner {
             .with_limit(TRIM_BATCH as i64)
             .with_keys_only();
         let mut trimmed = 0;
-        while up_to > Revision::ZERO {
+        loop {
             let mut answer = self.get_range("reading old history", prefix.clone().into(), options.clone()).await?;
             let keys: Vec<Vec<u8>> = answer.take_kvs().into_iter().map(|kv| kv.into_key_value().0).collect();
             if keys.is_empty() {
-                break;
+                return Ok(trimmed);
             }
             trimmed += keys.len();
             let deletes: Vec<TxnOp> = keys.into_iter().map(|key| TxnOp::delete(key, None)).collect();
             self.transact("trimming history", Txn::new().and_then(deletes)).await?;
         }
-        Ok(trimmed)
     }
 }

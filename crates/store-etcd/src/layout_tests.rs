@@ -20,7 +20,8 @@ fn keys_read_back_as_what_they_were_made_from() {
 #[test]
 fn ranges_hold_their_keys_and_no_others() {
     let layout = Layout::new("p");
-    let holds = |prefix: String, key: String| prefix.as_bytes() <= key.as_bytes() && key.into_bytes() < range_end(&prefix);
+    let holds =
+        |prefix: String, key: String| prefix.as_bytes() <= key.as_bytes() && key.into_bytes() < range_end(&prefix);
     let web = layout.object(&Key::new("Service", "default", "web"));
     assert!(holds(layout.objects("", ""), web.clone()));
     assert!(holds(layout.objects("Service", "default"), web.clone()));

@@ -7,6 +7,7 @@
 //! Open first: `layout` (what is where), `commit` (the transaction), `watch` (how events become commits again).
 
 mod admin;
+mod backend;
 mod claim;
 mod commit;
 mod coordination;
@@ -19,18 +20,15 @@ mod pool;
 mod probe;
 mod read;
 mod session;
-mod backend;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod watch;
 
 pub use admin::{MemberStatus, Status, VERSION_MIN, warnings};
+pub use backend::EtcdStore;
 pub use counters::Counts;
 pub use failure::NO_SPACE;
-pub use options::{
-    DEADLINE_DEFAULT, Options, OptionsError, PREFIX_DEFAULT, QUOTA_DEFAULT, SHARDS_DEFAULT, Tls, User,
-};
-pub use backend::EtcdStore;
+pub use options::{DEADLINE_DEFAULT, Options, OptionsError, PREFIX_DEFAULT, QUOTA_DEFAULT, Tls, User};
 
 use counters::Counters;
 use failure::Failure;

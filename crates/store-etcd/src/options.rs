@@ -4,12 +4,11 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use store::Cluster;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// What every key starts with where the URL names nothing else.
 pub const PREFIX_DEFAULT: &str = "driftless";
-/// Shards of a cluster that this store's first server makes.
-pub const SHARDS_DEFAULT: u32 = 128;
 /// etcd's own default of `--quota-backend-bytes`. Older versions don't tell theirs.
 pub const QUOTA_DEFAULT: u64 = 2 * 1024 * 1024 * 1024;
 /// A leader's election takes 1 to 2 s by etcd's defaults; a call may wait for one.
@@ -74,7 +73,7 @@ impl Options {
             prefix: PREFIX_DEFAULT.into(),
             tls: None,
             user: None,
-            shards: SHARDS_DEFAULT,
+            shards: Cluster::SHARDS_DEFAULT,
             quota_bytes: QUOTA_DEFAULT,
             deadline: DEADLINE_DEFAULT,
         }
@@ -85,9 +84,10 @@ impl Options {
         let fail = |message: String| OptionsError::Url { url: url.into(), message };
         let rest = url.strip_prefix("etcd://").ok_or_else(|| fail("it doesn't start with etcd://".into()))?;
         let (hosts, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let endpoints = hosts.split(',').enumerate().map(|(i, host)| {
-            check_endpoint(host).map_err(|why| fail(format!("endpoint {} ({host:?}) {why}", i + 1)))
-        });
+        let endpoints = hosts
+            .split(',')
+            .enumerate()
+            .map(|(i, host)| check_endpoint(host).map_err(|why| fail(format!("endpoint {} ({host:?}) {why}", i + 1))));
         let mut options = Self::new(endpoints.collect::<Result<_, _>>()?);
         if !prefix.is_empty() {
             options.prefix = check_prefix(prefix).map_err(|why| fail(format!("prefix {prefix:?} {why}")))?;
@@ -100,7 +100,9 @@ fn check_endpoint(endpoint: &str) -> Result<String, &'static str> {
     let (host, port) = endpoint.rsplit_once(':').ok_or("has no port")?;
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     match bare {
-        Some(address) if address.parse::<std::net::Ipv6Addr>().is_err() => return Err("is no IPv6 address in brackets"),
+        Some(address) if address.parse::<std::net::Ipv6Addr>().is_err() => {
+            return Err("is no IPv6 address in brackets");
+        }
         None if host.contains(':') => return Err("has an IPv6 address without brackets, or no port"),
         None if host.is_empty() => return Err("has no host"),
         None if !host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) => {

@@ -8,8 +8,8 @@ use store::{Error, Head, Known, List, PAGE_MAX, Page, Result};
 
 use crate::{
     Failure,
-    layout::{Watched, range_end},
     backend::Inner,
+    layout::{Watched, range_end},
 };
 
 /// Rows asked of etcd at once; halved where they are so large that the answer isn't taken.
@@ -159,8 +159,7 @@ impl<'a> Scan<'a> {
     async fn chunk(&mut self) -> Result<GetResponse> {
         loop {
             let rows = i64::try_from(self.rows).expect("a chunk is small");
-            let options =
-                GetOptions::new().with_range(self.end.clone()).with_limit(rows).with_revision(self.at.0);
+            let options = GetOptions::new().with_range(self.end.clone()).with_limit(rows).with_revision(self.at.0);
             match self.inner.get_range("listing objects", self.next.clone(), options).await {
                 Err(Failure::AnswerTooLarge) if self.rows > 1 => self.rows /= 2,
                 answer => return answer.map_err(|failure| compacted_at(failure, self.at)),

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use etcd_client::{WatchOptions as EtcdOptions, WatchResponse, WatchStream};
 use model::{Filter, Object, Revision, Time};
-use store::{Bookmark, Error, Group, ResumeToken, Result, WatchItem, WatchOptions};
+use store::{Bookmark, Error, Group, Result, ResumeToken, WatchItem, WatchOptions};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until},
@@ -17,13 +17,7 @@ use super::{
     view::View,
 };
 use crate::{
-    Failure,
-    counters::Relist,
-    layout::range_end,
-    pool::Current,
-    probe::Seen,
-    read::Everything,
-    backend::Inner,
+    Failure, backend::Inner, counters::Relist, layout::range_end, pool::Current, probe::Seen, read::Everything,
 };
 
 /// A commit that `head` proves and that isn't delivered by then never will be.
@@ -129,8 +123,7 @@ impl Follower {
         let (view, objects) = View::new(options.filter.clone(), everything)?;
         let owed = (options.min_revision > Revision::ZERO).then_some(options.min_revision);
         let (filter, assembler, bookmarked, lag) = (options.filter, Assembler::after(head), Instant::now(), None);
-        let mut follower =
-            Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag };
+        let mut follower = Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag };
         if !resumed {
             follower.send_snapshot(objects).await?;
         }

@@ -1,0 +1,213 @@
+//! What a node runs instances by. The agent decides; a driver does one thing when asked, tells what it sees, and keeps
+//! what an agent must not forget when it's killed.
+//!
+//! `process` runs real processes under supervisors; `sim` runs nothing. Another one (Docker, say) needs this trait only.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use api::v1;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{future::BoxFuture, stream::BoxStream};
+use model::{Key, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::template::{Probe, Template};
+
+pub mod process;
+pub mod sim;
+
+/// An instance, for all time: its name may be used again, its uid isn't.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    pub uid: Arc<str>,
+    pub key: Key,
+}
+
+/// What must survive the agent, kept by the driver beside each instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Counts starts, from 1; 0: never started.
+    pub run: u64,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Starts since it last ran stably; the backoff follows from it.
+    pub failures: u32,
+    /// When this run was started.
+    #[serde(with = "micros")]
+    pub started: Time,
+    pub ports: BTreeMap<String, u16>,
+    /// Of the run before.
+    pub last_exit: Option<Exit>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    pub how: How,
+    #[serde(with = "micros")]
+    pub time: Time,
+    /// The last lines it wrote, where it failed.
+    pub log_tail: String,
+}
+
+impl Exit {
+    pub fn new(how: How, time: Time) -> Self {
+        Self { how, time, log_tail: String::new() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum How {
+    Code(i32),
+    Signal(i32),
+    /// It never ran: why, for people.
+    CannotStart(String),
+    /// Its supervisor vanished; what was left of the tree was killed.
+    SupervisorLost,
+    /// The machine (or its container) started anew below it.
+    MachineRestarted,
+}
+
+/// What must survive the agent about the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMemory {
+    pub machine_id: String,
+    /// The store whose word counts.
+    pub incarnation: Option<String>,
+}
+
+/// An instance that the driver has, whoever started it.
+pub struct Found {
+    /// As it was assigned when it was last started.
+    pub resource: v1::Resource,
+    pub memory: Memory,
+    pub ready: bool,
+    pub run: FoundRun,
+}
+
+pub enum FoundRun {
+    Never,
+    Running(Started),
+    Exited(Exit),
+    /// Nobody keeps it any more; what may be left of it must be killed.
+    Broken,
+    /// It can't be told at present; look again.
+    Unknown(String),
+}
+
+/// A run that is going on.
+pub struct Started {
+    pub pid: i64,
+    pub ports: BTreeMap<String, u16>,
+    pub ended: BoxFuture<'static, Ended>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Exit(Exit),
+    Broken,
+}
+
+/// What a start needs. The memory is as it shall be kept from this run on.
+#[derive(Clone)]
+pub struct Launch {
+    pub id: Id,
+    pub resource: Arc<v1::Resource>,
+    pub template: Arc<Template>,
+    pub memory: Memory,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It counts as a run that ended at once.
+    #[error("cannot start")]
+    CannotStart(Exit),
+    /// The node's trouble, not the instance's: nothing was started.
+    #[error("{0}")]
+    Trouble(String),
+    /// Something runs already.
+    #[error("a run is still alive; look again")]
+    Busy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Ask, then kill the tree after the grace.
+    Gracefully,
+    /// Kill the tree.
+    Kill,
+    /// Its keeper doesn't react: end that, so that what is left can be cleaned up.
+    Destroy,
+}
+
+pub type Result<T, E = Trouble> = std::result::Result<T, E>;
+
+/// The node couldn't do it: what, and why.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Trouble(pub String);
+
+pub type LogStream = BoxStream<'static, store::Result<Bytes>>;
+
+/// Every call may be repeated.
+#[async_trait]
+pub trait Driver: Send + Sync + 'static {
+    fn name(&self) -> &'static str;
+
+    fn capacity(&self) -> v1::Capacity;
+
+    /// Makes a machine id at the first call.
+    async fn load_node(&self) -> Result<NodeMemory>;
+
+    async fn save_node(&self, memory: &NodeMemory) -> Result<()>;
+
+    /// Everything that is here.
+    async fn observe(&self) -> Result<Vec<Found>>;
+
+    /// One of them, again.
+    async fn look(&self, id: &Id) -> Result<FoundRun>;
+
+    /// Starts a run that isn't there yet; the answer comes once the program runs.
+    async fn start(&self, launch: Launch) -> Result<Started, StartError>;
+
+    /// Asks; `Started::ended` tells when it's so.
+    async fn stop(&self, id: &Id, how: Stop) -> Result<()>;
+
+    /// Kills what is left of a broken run, and keeps that it ended so.
+    async fn clean(&self, id: &Id) -> Result<Exit>;
+
+    async fn note_ready(&self, id: &Id, ready: bool) -> Result<()>;
+
+    /// Forgets an instance of which nothing runs. Its logs may be kept for a while.
+    async fn forget(&self, id: &Id) -> Result<()>;
+
+    /// One health check; the error says what is wrong, for people.
+    async fn probe(&self, target: &Target, probe: &Probe, timeout: Duration) -> Result<(), String>;
+
+    /// What the instance wrote, of the present run: the last lines, and with `follow` all that comes.
+    async fn logs(&self, id: &Id, tail: Option<usize>, follow: bool) -> Result<LogStream>;
+}
+
+/// Whom a check is about.
+#[derive(Clone)]
+pub struct Target {
+    pub id: Id,
+    pub run: u64,
+    pub template: Arc<Template>,
+    pub ports: BTreeMap<String, u16>,
+}
+
+/// `model::Time` as it is kept on disk: microseconds since the Unix epoch.
+mod micros {
+    use model::Time;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Time, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i64(time.0)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        i64::deserialize(deserializer).map(Time)
+    }
+}

@@ -1,0 +1,110 @@
+//! How a run ended: waits for its supervisor's end, and reads what that left on disk.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::Child,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use model::Time;
+use tokio::io::{Interest, unix::AsyncFd};
+
+use super::{
+    cgroup,
+    folder::{self, Folder},
+    identity::{Fields, Identity, Life},
+    launch,
+};
+use crate::{
+    driver::{Ended, Exit, How},
+    template::Template,
+};
+
+/// Of the log, in `Exit::log_tail`.
+const TAIL_BYTES: u64 = 2048;
+const TAIL_LINES: usize = 10;
+
+pub fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// Ready as soon as the supervisor has ended, and with it the whole tree.
+pub async fn wait(
+    supervisor: Arc<OwnedFd>,
+    child: Option<Child>,
+    folder: Folder,
+    run: u64,
+    group: Option<PathBuf>,
+) -> Ended {
+    // A pidfd is readable once its process has ended.
+    match AsyncFd::with_interest(supervisor, Interest::READABLE) {
+        Ok(held) => drop(held.readable().await),
+        Err(e) => tracing::error!(error = %e, "can't wait for a supervisor"),
+    }
+    let read = move || {
+        if let Some(mut child) = child {
+            let _ = child.wait();
+        }
+        group.as_deref().map(cgroup::remove);
+        read(&folder.run(run), &folder).map_or(Ended::Broken, Ended::Exit)
+    };
+    tokio::task::spawn_blocking(read).await.unwrap_or(Ended::Broken)
+}
+
+/// None: it didn't come to write one.
+pub fn read(dir: &Path, folder: &Folder) -> Option<Exit> {
+    let fields = Fields::read(&dir.join("exit"))?;
+    let time = Time(fields.number("time")?);
+    let how = match (fields.number("code"), fields.number("signal"), fields.number("errno")) {
+        (Some(code), _, _) => How::Code(code),
+        (_, Some(signal), _) => How::Signal(signal),
+        (_, _, Some(errno)) => How::CannotStart(why(folder, errno, fields.text("at").unwrap_or_default())),
+        _ if fields.text("lost") == Some("machine") => How::MachineRestarted,
+        _ => How::SupervisorLost,
+    };
+    let log_tail = if how == How::Code(0) { String::new() } else { tail(&dir.join("log")) };
+    Some(Exit { how, time, log_tail })
+}
+
+fn why(folder: &Folder, errno: i32, at: &str) -> String {
+    let spec = folder.resource().ok().and_then(|r| crate::assigned::spec(&r));
+    let template = Template::from(&spec.and_then(|s| s.template).unwrap_or_default());
+    launch::cannot_start(&template, &folder.work(), errno, at)
+}
+
+/// What became of a run that left no record.
+pub fn of_broken(dir: &Path) -> How {
+    let supervisor = Identity::read(&dir.join("supervisor"));
+    match (supervisor, Life::now()) {
+        (Some(supervisor), Ok(life)) if supervisor.life != life => How::MachineRestarted,
+        _ => How::SupervisorLost,
+    }
+}
+
+/// On behalf of a supervisor that can't any more.
+pub fn write(dir: &Path, how: &How, time: Time) -> io::Result<Exit> {
+    let lost = if *how == How::MachineRestarted { "machine" } else { "supervisor" };
+    folder::write(dir, "exit", format!("lost {lost}\ntime {}\n", time.0).as_bytes(), true)?;
+    Ok(Exit { how: how.clone(), time, log_tail: tail(&dir.join("log")) })
+}
+
+/// The last lines, within a bound.
+fn tail(log: &Path) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let text = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}

@@ -1,0 +1,138 @@
+//! What stands on disk for the node and for each instance, and in which file.
+//!
+//! ```text
+//! <data>/node.json                            the node's memory
+//! <data>/agent.lock                           held by the one agent that works here
+//! <data>/instances/<namespace>_<name>_<uid>/
+//!     instance.pb                             the resource as it was last started
+//!     memory.json                             driver::Memory
+//!     lock                                    held by whoever keeps a run
+//!     work/                                   where the program starts
+//!     runs/<n>/{env,supervisor,child,exit,log,log.1,..,ready}   of this run and the one before
+//! <data>/logs/<namespace>_<name>_<uid>/       logs of an instance that is gone
+//! ```
+//! Files are replaced whole. They are not synced to the disk unless a promise needs it: most of what they say is void
+//! after a restart of the machine anyway.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use api::v1;
+use prost::Message;
+use rustix::fs::FlockOperation;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::driver::{Id, Memory};
+
+/// Runs whose records and logs are kept: this one, and the one before.
+pub const RUNS_KEPT: u64 = 2;
+
+/// The folder of one instance.
+#[derive(Clone, Debug)]
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn of(data: &Path, id: &Id) -> Self {
+        Self(data.join("instances").join(Self::name(id)))
+    }
+
+    pub fn name(id: &Id) -> String {
+        format!("{}_{}_{}", id.key.namespace(), id.key.name(), id.uid)
+    }
+
+    pub fn work(&self) -> PathBuf {
+        self.0.join("work")
+    }
+
+    pub fn run(&self, run: u64) -> PathBuf {
+        self.0.join("runs").join(run.to_string())
+    }
+
+    pub fn make(&self, run: u64) -> io::Result<PathBuf> {
+        let dir = self.run(run);
+        fs::create_dir_all(&dir)?;
+        match fs::create_dir(self.work()) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => Ok(dir),
+        }
+    }
+
+    pub fn resource(&self) -> io::Result<v1::Resource> {
+        let bytes = fs::read(self.0.join("instance.pb"))?;
+        v1::Resource::decode(bytes.as_slice()).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    }
+
+    /// Without the status, which isn't ours to keep.
+    pub fn save_resource(&self, resource: &v1::Resource, sync: bool) -> io::Result<()> {
+        let kept = v1::Resource { metadata: resource.metadata.clone(), spec: resource.spec.clone(), status: None };
+        write(&self.0, "instance.pb", &kept.encode_to_vec(), sync)
+    }
+
+    pub fn memory(&self) -> io::Result<Memory> {
+        read_json(&self.0.join("memory.json"))
+    }
+
+    pub fn save_memory(&self, memory: &Memory, sync: bool) -> io::Result<()> {
+        write_json(&self.0, "memory.json", memory, sync)
+    }
+
+    /// None: somebody holds it, so a run is kept, or just being born.
+    pub fn lock(&self) -> io::Result<Option<File>> {
+        lock(&self.0.join("lock"))
+    }
+
+    /// The newest run there are records of; for when the memory can't be read.
+    pub fn newest_run(&self) -> u64 {
+        self.runs().into_iter().max().unwrap_or(0)
+    }
+
+    fn runs(&self) -> Vec<u64> {
+        let entries = fs::read_dir(self.0.join("runs")).into_iter().flatten().flatten();
+        entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Drops records and logs of old runs.
+    pub fn prune(&self, newest: u64) {
+        for run in self.runs().into_iter().filter(|run| run + RUNS_KEPT <= newest) {
+            // What can't be removed now is tried again after the next start.
+            let _ = fs::remove_dir_all(self.run(run));
+        }
+    }
+}
+
+pub fn lock(path: &Path) -> io::Result<Option<File>> {
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whole or not at all.
+pub fn write(dir: &Path, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
+    let temporary = dir.join(format!("{name}.new"));
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    if sync {
+        file.sync_data()?;
+    }
+    fs::rename(temporary, dir.join(name))?;
+    if sync {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(())
+}
+
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    let bytes = fs::read(path)?;
+    serde_json::from_slice(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+pub fn write_json<T: Serialize>(dir: &Path, name: &str, value: &T, sync: bool) -> io::Result<()> {
+    let bytes = serde_json::to_vec(value).map_err(io::Error::other)?;
+    write(dir, name, &bytes, sync)
+}

@@ -1,0 +1,246 @@
+//! What an instance wrote: read back while it runs, kept for a while once it's gone.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+
+use super::folder::Folder;
+use crate::driver::LogStream;
+
+/// Of instances that are gone.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Instances whose logs are kept; the oldest go first.
+    pub instances: usize,
+    pub bytes: u64,
+    pub age: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { instances: 100, bytes: 256 << 20, age: Duration::from_secs(24 * 3600) }
+    }
+}
+
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// How soon a follower sees what was written.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
+
+/// The newest run's log, and with `follow` what comes, also of later runs.
+pub fn stream(folder: Folder, tail: Option<usize>, follow: bool) -> LogStream {
+    let reader = Reader { folder, run: 0, file: None, rest: Vec::new() };
+    let state = (reader, Some(tail), follow);
+    stream::unfold(state, |(reader, first, follow)| async move {
+        let (reader, read) = step(reader, first, follow).await?;
+        Some((read, (reader, None, follow)))
+    })
+    .boxed()
+}
+
+/// The next piece; none at the end.
+async fn step(
+    mut reader: Reader,
+    first: Option<Option<usize>>,
+    follow: bool,
+) -> Option<(Reader, store::Result<Bytes>)> {
+    let mut first = first;
+    loop {
+        let taken = first.take();
+        let work = move || {
+            if let Some(tail) = taken {
+                reader.open(tail);
+            }
+            let read = reader.read();
+            (reader, read)
+        };
+        let done = tokio::task::spawn_blocking(work).await.ok()?;
+        reader = done.0;
+        match done.1 {
+            Ok(bytes) if !bytes.is_empty() => return Some((reader, Ok(bytes))),
+            Ok(_) if follow => tokio::time::sleep(FOLLOW_PAUSE).await,
+            Ok(_) => return None,
+            Err(e) => return Some((reader, Err(store::Error::Unavailable(format!("reading the log: {e}"))))),
+        }
+    }
+}
+
+struct Reader {
+    folder: Folder,
+    run: u64,
+    /// The file that is read. It's held, so a rotation takes nothing away.
+    file: Option<File>,
+    /// Files to read after it, oldest last.
+    rest: Vec<File>,
+}
+
+impl Reader {
+    /// Starts with the last lines of what is kept, or with all of it.
+    fn open(&mut self, tail: Option<usize>) {
+        self.run = self.folder.newest_run();
+        let dir = self.folder.run(self.run);
+        // Newest first: log, log.1, ..
+        let mut files: Vec<File> = Vec::new();
+        let mut wanted = tail;
+        for name in names(&dir) {
+            let Ok(mut file) = File::open(&name) else { break };
+            let more = match wanted {
+                None => true,
+                Some(lines) => {
+                    let found = seek_lines(&mut file, lines).unwrap_or(0);
+                    wanted = Some(lines - found);
+                    found < lines
+                }
+            };
+            files.push(file);
+            if !more {
+                break;
+            }
+        }
+        self.file = files.pop();
+        self.rest = files;
+    }
+
+    fn read(&mut self) -> io::Result<Bytes> {
+        let mut buffer = vec![0; CHUNK_BYTES];
+        loop {
+            if let Some(file) = &mut self.file {
+                let n = file.read(&mut buffer)?;
+                if n > 0 {
+                    buffer.truncate(n);
+                    return Ok(buffer.into());
+                }
+            }
+            if !self.next_file()? {
+                return Ok(Bytes::new());
+            }
+        }
+    }
+
+    /// After the end of one file: the next newer one, be it rotated in or of a newer run.
+    fn next_file(&mut self) -> io::Result<bool> {
+        if let Some(next) = self.rest.pop() {
+            self.file = Some(next);
+            return Ok(true);
+        }
+        if let Some(current) = &self.file {
+            let newer = newer_than(current, &self.folder.run(self.run))?;
+            if !newer.is_empty() {
+                self.rest = newer;
+                return self.next_file();
+            }
+        }
+        let newest = self.folder.newest_run();
+        if newest > self.run {
+            self.run = newest;
+            self.open(None);
+        }
+        // The run's first file may not be there yet.
+        let before = self.file.is_some() && newest == self.run;
+        if self.file.is_none() {
+            self.file = File::open(self.folder.run(self.run).join("log")).ok();
+        }
+        Ok(self.file.is_some() && !before)
+    }
+}
+
+/// Newest first.
+fn names(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let dir = dir.to_owned();
+    (0..).map(move |n| dir.join(if n == 0 { "log".into() } else { format!("log.{n}") }))
+}
+
+/// The files of a run that are newer than this one, newest first.
+fn newer_than(file: &File, dir: &Path) -> io::Result<Vec<File>> {
+    let inode = file.metadata()?.ino();
+    let mut newer = Vec::new();
+    for name in names(dir) {
+        match File::open(&name) {
+            Ok(found) if found.metadata()?.ino() == inode => return Ok(newer),
+            Ok(found) => newer.push(found),
+            // It was rotated away altogether: everything that is left is newer.
+            Err(_) => return Ok(newer),
+        }
+    }
+    Ok(newer)
+}
+
+/// Goes to where the last `lines` lines begin; returns how many there are, at most that many.
+fn seek_lines(file: &mut File, lines: usize) -> io::Result<usize> {
+    let mut end = file.metadata()?.len();
+    if lines == 0 {
+        file.seek(SeekFrom::Start(end))?;
+        return Ok(0);
+    }
+    let mut found = 0;
+    let mut last = true;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    while end > 0 {
+        let start = end.saturating_sub(CHUNK_BYTES as u64);
+        let length = usize::try_from(end - start).unwrap_or(CHUNK_BYTES);
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut buffer[..length])?;
+        for at in (0..length).rev() {
+            // The newest byte ends the last line; it begins none.
+            if buffer[at] == b'\n' && !std::mem::take(&mut last) {
+                found += 1;
+                if found == lines {
+                    file.seek(SeekFrom::Start(start + at as u64 + 1))?;
+                    return Ok(found);
+                }
+            }
+            last = false;
+        }
+        end = start;
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok((found + usize::from(!last)).min(lines))
+}
+
+/// Moves an instance's logs to where those of gone instances are, and lets the oldest go.
+pub fn put_away(data: &Path, folder: &Folder, retention: &Retention) -> io::Result<()> {
+    let name = folder.0.file_name().unwrap_or_default();
+    let kept = data.join("logs");
+    let target = kept.join(name);
+    let newest = folder.newest_run();
+    if newest > 0 && retention.instances > 0 {
+        fs::create_dir_all(&target)?;
+    }
+    for run in newest.saturating_sub(1)..=newest {
+        for (n, file) in names(&folder.run(run)).take_while(|name| name.exists()).enumerate() {
+            if target.exists() && file.metadata()?.len() > 0 {
+                fs::rename(&file, target.join(format!("{run}.log.{n}")))?;
+            }
+        }
+    }
+    // Nothing was written, nothing is kept; fails where there is something.
+    let _ = fs::remove_dir(&target);
+    trim(&kept, retention)
+}
+
+fn trim(kept: &Path, retention: &Retention) -> io::Result<()> {
+    let mut logs: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(kept).into_iter().flatten() {
+        let path = entry?.path();
+        let files = fs::read_dir(&path)?.flatten().filter_map(|f| f.metadata().ok());
+        let bytes = files.map(|m| m.len()).sum();
+        logs.push((path.metadata()?.modified()?, bytes, path));
+    }
+    logs.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
+    let mut total = 0;
+    for (n, (time, bytes, path)) in logs.into_iter().enumerate() {
+        total += bytes;
+        let old = time.elapsed().is_ok_and(|age| age > retention.age);
+        if n >= retention.instances || total > retention.bytes || old {
+            fs::remove_dir_all(path)?;
+        }
+    }
+    Ok(())
+}

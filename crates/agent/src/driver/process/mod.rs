@@ -1,0 +1,395 @@
+//! Real processes, each run under a supervisor of its own.
+//!
+//! Nothing here needs the agent that started a run: the supervisor holds the instance's lock until the tree is gone, so
+//! a free lock means that nothing is kept, and a held one that it mustn't be started. A process is only ever signalled
+//! through a pidfd that was compared with what stands on disk.
+
+mod cgroup;
+mod exit;
+mod folder;
+mod identity;
+mod launch;
+mod logs;
+mod ports;
+mod reap;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io,
+    ops::RangeInclusive,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use api::v1;
+use async_trait::async_trait;
+use model::Key;
+use rustix::process::{Signal, pidfd_send_signal};
+
+pub use self::{cgroup::Root as Cgroups, ports::RANGE as PORTS};
+use self::{
+    folder::Folder,
+    identity::Identity,
+    launch::{Launched, Said},
+    ports::Ports,
+};
+use crate::{
+    driver::{
+        Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogStream, Memory, NodeMemory, Result, StartError,
+        Started, Stop, Target, Trouble,
+    },
+    health,
+    template::{Probe, Restart},
+};
+
+/// How the driver works. `new` gives the defaults.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub node: String,
+    /// The binary `driftless-supervisor`.
+    pub supervisor: PathBuf,
+    /// What every instance finds in its environment, beside what its template says.
+    pub env: Vec<(String, String)>,
+    /// A log file is rotated once it is larger.
+    pub log_bytes: u64,
+    /// Log files of one run.
+    pub log_files: u32,
+    /// Ports are allocated from here.
+    pub ports: RangeInclusive<u16>,
+    pub cgroups: Cgroups,
+    /// Instances that this node takes.
+    pub instances: i32,
+    /// Logs of instances that are gone: how many of them, and how long.
+    pub gone_logs: logs::Retention,
+}
+
+impl Config {
+    pub fn new(data_dir: PathBuf, node: &str, supervisor: PathBuf) -> Self {
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        Self {
+            data_dir,
+            node: node.into(),
+            supervisor,
+            env: vec![("PATH".into(), path.into())],
+            log_bytes: 10 << 20,
+            log_files: 3,
+            ports: PORTS,
+            cgroups: Cgroups::find(),
+            instances: 1000,
+            gone_logs: logs::Retention::default(),
+        }
+    }
+}
+
+/// How long a supervisor that is just being born may take to write down who it is.
+const BIRTH_MAX: Duration = Duration::from_secs(1);
+const BIRTH_PAUSE: Duration = Duration::from_millis(2);
+
+pub struct Process(Arc<Inner>);
+
+struct Inner {
+    config: Config,
+    ports: Ports,
+    /// The supervisors of what runs, by uid.
+    supervisors: Mutex<HashMap<Arc<str>, Arc<OwnedFd>>>,
+    /// One agent at a time works in a data dir.
+    _lock: File,
+}
+
+impl Process {
+    pub fn new(config: Config) -> io::Result<Self> {
+        fs::create_dir_all(config.data_dir.join("instances"))?;
+        let lock = folder::lock(&config.data_dir.join("agent.lock"))?;
+        let lock = lock.ok_or_else(|| {
+            io::Error::other(format!("another agent works in {}; give each its own", config.data_dir.display()))
+        })?;
+        let ports = Ports::new(config.ports.clone());
+        Ok(Self(Arc::new(Inner { config, ports, supervisors: Mutex::default(), _lock: lock })))
+    }
+
+    /// Disk and processes may be slow; the agent's loop must not be.
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> T + Send + 'static) -> T {
+        let inner = Arc::clone(&self.0);
+        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        done.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
+    }
+}
+
+#[async_trait]
+impl Driver for Process {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn capacity(&self) -> v1::Capacity {
+        let cores = thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(i64::MAX));
+        let system = rustix::system::sysinfo();
+        let memory = i64::try_from(system.totalram).unwrap_or(i64::MAX).saturating_mul(i64::from(system.mem_unit));
+        v1::Capacity { cpu_millis: cores * 1000, memory_bytes: memory, instances: self.0.config.instances }
+    }
+
+    async fn load_node(&self) -> Result<NodeMemory> {
+        self.blocking(|inner| inner.load_node().map_err(trouble("reading node.json"))).await
+    }
+
+    async fn save_node(&self, memory: &NodeMemory) -> Result<()> {
+        let memory = memory.clone();
+        self.blocking(move |inner| {
+            folder::write_json(&inner.config.data_dir, "node.json", &memory, true).map_err(trouble("writing node.json"))
+        })
+        .await
+    }
+
+    async fn observe(&self) -> Result<Vec<Found>> {
+        self.blocking(|inner| inner.observe().map_err(trouble("reading the data dir"))).await
+    }
+
+    async fn look(&self, id: &Id) -> Result<FoundRun> {
+        let id = id.clone();
+        Ok(self.blocking(move |inner| inner.look(&id, &inner.memory(&id))).await)
+    }
+
+    async fn start(&self, launch: Launch) -> Result<Started, StartError> {
+        self.blocking(move |inner| inner.start(launch)).await
+    }
+
+    async fn stop(&self, id: &Id, how: Stop) -> Result<()> {
+        let signal = match how {
+            Stop::Gracefully => Signal::TERM,
+            Stop::Kill => Signal::INT,
+            Stop::Destroy => Signal::KILL,
+        };
+        let supervisor = self.0.supervisors.lock().expect("no holder panics").get(&id.uid).cloned();
+        match supervisor.map(|held| pidfd_send_signal(&*held, signal)) {
+            // Gone meanwhile: just what was asked for.
+            None | Some(Ok(()) | Err(rustix::io::Errno::SRCH)) => Ok(()),
+            Some(Err(e)) => Err(Trouble(format!("signalling the supervisor: {e}"))),
+        }
+    }
+
+    async fn clean(&self, id: &Id) -> Result<Exit> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.clean(&id)).await
+    }
+
+    async fn note_ready(&self, id: &Id, ready: bool) -> Result<()> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.note_ready(&id, ready).map_err(trouble("noting readiness"))).await
+    }
+
+    async fn forget(&self, id: &Id) -> Result<()> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.forget(&id).map_err(trouble("removing the instance's folder"))).await
+    }
+
+    async fn probe(&self, target: &Target, probe: &Probe, timeout: Duration) -> Result<(), String> {
+        let config = &self.0.config;
+        let folder = Folder::of(&config.data_dir, &target.id);
+        let exec = health::exec::Place {
+            supervisor: &config.supervisor,
+            env: folder.run(target.run).join("env"),
+            work: target.template.working_dir.clone().unwrap_or_else(|| folder.work()),
+            cgroup: config.cgroups.group(&target.id.uid, target.run).filter(|group| group.is_dir()),
+        };
+        health::probe(target, probe, timeout, &exec).await
+    }
+
+    async fn logs(&self, id: &Id, tail: Option<usize>, follow: bool) -> Result<LogStream> {
+        let folder = Folder::of(&self.0.config.data_dir, id);
+        Ok(logs::stream(folder, tail, follow))
+    }
+}
+
+impl Inner {
+    fn folder(&self, id: &Id) -> Folder {
+        Folder::of(&self.config.data_dir, id)
+    }
+
+    fn load_node(&self) -> io::Result<NodeMemory> {
+        match folder::read_json(&self.config.data_dir.join("node.json")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let memory = NodeMemory { machine_id: uuid::Uuid::new_v4().simple().to_string(), incarnation: None };
+                folder::write_json(&self.config.data_dir, "node.json", &memory, true)?;
+                Ok(memory)
+            }
+            read => read,
+        }
+    }
+
+    fn observe(&self) -> io::Result<Vec<Found>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.config.data_dir.join("instances"))? {
+            let folder = Folder(entry?.path());
+            match folder.resource() {
+                Ok(resource) => found.push(self.find(resource)),
+                // It was never started: its first start writes this before anything else.
+                Err(e) => tracing::warn!(folder = %folder.0.display(), error = %e, "no instance in this folder"),
+            }
+        }
+        Ok(found)
+    }
+
+    fn find(&self, resource: v1::Resource) -> Found {
+        let metadata = resource.metadata.clone().unwrap_or_default();
+        let id = Id { uid: metadata.uid.as_str().into(), key: Key::of(&metadata) };
+        let memory = self.memory(&id);
+        self.ports.adopt(&id.uid, &memory.ports);
+        let ready = self.folder(&id).run(memory.run).join("ready").exists();
+        let run = self.look(&id, &memory);
+        Found { resource, memory, ready, run }
+    }
+
+    /// A machine that lost power may have lost it; then the runs' records tell how far it had come.
+    fn memory(&self, id: &Id) -> Memory {
+        let folder = self.folder(id);
+        let newest = folder.newest_run();
+        let memory = folder.memory().unwrap_or_default();
+        // The memory is written before the run's folder is made use of, so it can't be behind but by such a loss.
+        if memory.run < newest { Memory { run: newest, ..memory } } else { memory }
+    }
+
+    fn look(&self, id: &Id, memory: &Memory) -> FoundRun {
+        if memory.run == 0 {
+            return FoundRun::Never;
+        }
+        let dir = self.folder(id).run(memory.run);
+        let deadline = Instant::now() + BIRTH_MAX;
+        loop {
+            match self.folder(id).lock() {
+                Err(e) => return FoundRun::Unknown(format!("locking the instance: {e}")),
+                Ok(Some(_free)) => return self.look_at_end(id, memory),
+                Ok(None) => {}
+            }
+            let supervisor = Identity::read(&dir.join("supervisor"));
+            let child = Identity::read(&dir.join("child"));
+            if let (Some(supervisor), Some(child)) = (supervisor, child)
+                && let Some(held) = supervisor.hold()
+            {
+                return FoundRun::Running(self.running(id, memory, i64::from(child.pid), held, None));
+            }
+            if Instant::now() > deadline {
+                return FoundRun::Unknown("something holds the instance's lock, and it isn't its supervisor".into());
+            }
+            thread::sleep(BIRTH_PAUSE);
+        }
+    }
+
+    /// Nobody keeps it.
+    fn look_at_end(&self, id: &Id, memory: &Memory) -> FoundRun {
+        let dir = self.folder(id).run(memory.run);
+        if let Some(group) = self.config.cgroups.group(&id.uid, memory.run) {
+            cgroup::remove(&group);
+        }
+        match exit::read(&dir, &self.folder(id)) {
+            Some(exit) => FoundRun::Exited(exit),
+            // Noted, but no supervisor ever got far enough to start anything.
+            None if !dir.join("supervisor").exists() => FoundRun::Never,
+            None => FoundRun::Broken,
+        }
+    }
+
+    fn running(
+        &self,
+        id: &Id,
+        memory: &Memory,
+        pid: i64,
+        supervisor: OwnedFd,
+        child: Option<std::process::Child>,
+    ) -> Started {
+        let supervisor = Arc::new(supervisor);
+        self.supervisors.lock().expect("no holder panics").insert(id.uid.clone(), Arc::clone(&supervisor));
+        let folder = self.folder(id);
+        let group = self.config.cgroups.group(&id.uid, memory.run);
+        let ended = Box::pin(exit::wait(supervisor, child, folder, memory.run, group));
+        Started { pid, ports: memory.ports.clone(), ended }
+    }
+
+    fn start(&self, mut launch: Launch) -> Result<Started, StartError> {
+        let failed = |what: &'static str| move |e: io::Error| StartError::Trouble(format!("{what}: {e}"));
+        let folder = self.folder(&launch.id);
+        let sync = launch.template.restart != Restart::Always;
+        let run = launch.memory.run;
+        fs::create_dir_all(&folder.0).map_err(failed("making the instance's folder"))?;
+        let lock = folder.lock().map_err(failed("locking the instance"))?.ok_or(StartError::Busy)?;
+        let wanted = &launch.template.ports;
+        launch.memory.ports =
+            self.ports.allocate(&launch.id.uid, wanted, &launch.memory.ports).map_err(StartError::Trouble)?;
+        folder.save_resource(&launch.resource, sync).map_err(failed("writing instance.pb"))?;
+        folder.save_memory(&launch.memory, sync).map_err(failed("writing memory.json"))?;
+        folder.make(run).map_err(failed("making the run's folder"))?;
+        folder.prune(run);
+        let Launched { mut supervisor, pidfd, said } = launch::launch(&self.config, &folder, &launch, lock)
+            .map_err(|e| StartError::Trouble(format!("starting {}: {e}", self.config.supervisor.display())))?;
+        match said {
+            Said::Started(pid) => Ok(self.running(&launch.id, &launch.memory, pid, pidfd, Some(supervisor))),
+            Said::CannotStart { errno, at } => {
+                // It has written its record and is about to end.
+                let _ = supervisor.wait();
+                if let Some(group) = self.config.cgroups.group(&launch.id.uid, run) {
+                    cgroup::remove(&group);
+                }
+                let why = launch::cannot_start(&launch.template, &folder.work(), errno, &at);
+                Err(StartError::CannotStart(Exit::new(How::CannotStart(why), exit::now())))
+            }
+            Said::Nothing => Err(StartError::Busy),
+        }
+    }
+
+    fn clean(&self, id: &Id) -> Result<Exit> {
+        let folder = self.folder(id);
+        let memory = self.memory(id);
+        let dir = folder.run(memory.run);
+        let lock = folder.lock().map_err(trouble("locking the instance"))?;
+        let _lock = lock.ok_or_else(|| Trouble("a supervisor is there after all".into()))?;
+        if let Some(exit) = exit::read(&dir, &folder) {
+            return Ok(exit);
+        }
+        let group = self.config.cgroups.group(&id.uid, memory.run);
+        let traces = reap::Traces {
+            child: Identity::read(&dir.join("child")),
+            mark: launch::mark(&id.uid, memory.run),
+            cgroup: group.clone(),
+        };
+        reap::kill_all(&traces).ok_or_else(|| Trouble("processes of a broken run don't end".into()))?;
+        group.as_deref().map(cgroup::remove);
+        let how = exit::of_broken(&dir);
+        exit::write(&dir, &how, exit::now()).map_err(trouble("writing the exit record"))
+    }
+
+    fn note_ready(&self, id: &Id, ready: bool) -> io::Result<()> {
+        let file = self.folder(id).run(self.memory(id).run).join("ready");
+        if ready {
+            return File::create(file).map(drop);
+        }
+        match fs::remove_file(file) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn forget(&self, id: &Id) -> io::Result<()> {
+        self.supervisors.lock().expect("no holder panics").remove(&id.uid);
+        let folder = self.folder(id);
+        if folder.0.exists() {
+            let Some(_lock) = folder.lock()? else {
+                return Err(io::Error::other("something is still kept here"));
+            };
+            logs::put_away(&self.config.data_dir, &folder, &self.config.gone_logs)?;
+            fs::remove_dir_all(&folder.0)?;
+        }
+        self.ports.release(&id.uid);
+        Ok(())
+    }
+}
+
+fn trouble(what: &'static str) -> impl Fn(io::Error) -> Trouble {
+    move |e| Trouble(format!("{what}: {e}"))
+}

@@ -1,0 +1,171 @@
+//! What to do next about one instance: a pure function of what is wanted and what was seen.
+//!
+//! It takes at most one step; the agent does it, looks again, and asks again. Losing any event costs time, nothing else.
+//! It must never stop anything for a reason other than those in `Want`.
+
+use std::time::Duration;
+
+use model::Time;
+
+use crate::{
+    driver::{Exit, How},
+    template::Restart,
+};
+
+/// What the store says of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// It's assigned here.
+    Run,
+    /// Somebody asked for its end; its record goes once we say that the tree is gone.
+    Stop,
+    /// Its record went after somebody asked for its end.
+    Forget,
+    /// A complete snapshot didn't name it. `stop`: and it's among those that may be stopped now.
+    Stray { stop: bool },
+    /// Nothing is known yet: it goes on as it was.
+    Unknown,
+}
+
+/// What was seen of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub run: Run,
+    pub restart: Restart,
+    pub grace: Duration,
+    /// When the present or last run was started.
+    pub started: Time,
+    /// Starts since it last ran stably.
+    pub failures: u32,
+    /// A liveness check failed for good.
+    pub dead: bool,
+    pub ready: bool,
+    /// What the driver was last told of `ready`.
+    pub ready_noted: bool,
+    /// The node had trouble: nothing before that time.
+    pub not_before: Option<Time>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Run {
+    Never,
+    Running { stopping: Option<Stopping> },
+    Exited(Exit),
+    Broken,
+    Unknown,
+}
+
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopping {
+    pub since: Time,
+    /// When the tree's end was asked for without grace.
+    pub killed: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Start { again: bool },
+    Stop,
+    Kill,
+    Destroy,
+    Clean,
+    Look,
+    NoteReady(bool),
+    Forget,
+    /// Nothing before that time, unless something changes.
+    Wait(Time),
+    Nothing,
+}
+
+/// When a run is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Before the second restart in a row; doubles from there.
+    pub first: Duration,
+    pub max: Duration,
+    /// A run of that length makes the next restart the first one again.
+    pub stable: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(1), max: Duration::from_secs(300), stable: Duration::from_secs(10) }
+    }
+}
+
+impl Backoff {
+    /// How many starts count, now that the run ended.
+    pub fn failures(&self, seen: &Seen, exit: &Exit) -> u32 {
+        if exit.time.since(seen.started) >= self.stable { 0 } else { seen.failures }
+    }
+
+    /// The first restart is immediate, but for what can't be started at all.
+    pub fn delay(&self, failures: u32, how: &How) -> Duration {
+        let doublings = match how {
+            How::CannotStart(_) => failures,
+            _ if failures == 0 => return Duration::ZERO,
+            _ => failures - 1,
+        };
+        self.first.saturating_mul(2_u32.saturating_pow(doublings)).min(self.max)
+    }
+
+    pub fn restart_at(&self, seen: &Seen, exit: &Exit) -> Time {
+        exit.time.plus(self.delay(self.failures(seen, exit), &exit.how))
+    }
+}
+
+/// A supervisor kills by itself after the grace; past that margin it's taken to be stuck.
+pub const STOP_MARGIN: Duration = Duration::from_secs(5);
+
+pub fn plan(want: Want, seen: &Seen, backoff: &Backoff, now: Time) -> Action {
+    if let Some(time) = seen.not_before.filter(|t| now < *t) {
+        return Action::Wait(time);
+    }
+    match (&seen.run, want) {
+        (Run::Broken, _) => Action::Clean,
+        (Run::Unknown, _) => Action::Look,
+        (Run::Running { stopping }, Want::Stop | Want::Forget | Want::Stray { stop: true }) => {
+            stop(*stopping, seen.grace, now)
+        }
+        (Run::Running { stopping }, _) if seen.dead || stopping.is_some() => stop(*stopping, seen.grace, now),
+        (Run::Running { .. }, _) if seen.ready != seen.ready_noted => Action::NoteReady(seen.ready),
+        (Run::Running { .. }, _) => Action::Nothing,
+        (_, Want::Stop) => Action::Nothing,
+        (_, Want::Forget | Want::Stray { stop: true }) => Action::Forget,
+        (Run::Never, _) => Action::Start { again: false },
+        (Run::Exited(exit), _) if finished(seen.restart, exit) => Action::Nothing,
+        (Run::Exited(exit), _) => match backoff.restart_at(seen, exit) {
+            time if now < time => Action::Wait(time),
+            _ => Action::Start { again: true },
+        },
+    }
+}
+
+/// A stop goes on to its end, whatever is wanted meanwhile: half-stopped is no state to stay in.
+fn stop(stopping: Option<Stopping>, grace: Duration, now: Time) -> Action {
+    let Some(stopping) = stopping else {
+        return Action::Stop;
+    };
+    let (deadline, next) = match stopping.killed {
+        None => (stopping.since.plus(grace + STOP_MARGIN), Action::Kill),
+        Some(killed) => (killed.plus(STOP_MARGIN), Action::Destroy),
+    };
+    if now < deadline { Action::Wait(deadline) } else { next }
+}
+
+/// Finished means finished.
+pub fn finished(restart: Restart, exit: &Exit) -> bool {
+    match restart {
+        Restart::Always => false,
+        Restart::OnFailure => exit.how == How::Code(0),
+        Restart::Never => true,
+    }
+}
+
+/// Which of the instances that a complete snapshot didn't name may be stopped now: at most half of what runs (but one
+/// always may), the rest not before another complete snapshot says the same.
+pub fn strays_to_stop<T>(strays: Vec<T>, running: usize) -> Vec<T> {
+    let most = (running / 2).max(1);
+    strays.into_iter().take(most).collect()
+}

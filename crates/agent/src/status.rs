@@ -1,0 +1,128 @@
+//! What the store should be told of an instance: a pure function of what was seen. No moving values, such as ages: an
+//! equal status isn't sent again.
+
+use std::collections::BTreeMap;
+
+use api::v1;
+use model::condition;
+
+use crate::{
+    driver::{Exit, How, Memory},
+    plan::{self, Backoff, Run, Seen, Want},
+};
+
+/// Beside what `plan` sees.
+pub struct Facts<'a> {
+    pub generation: i64,
+    pub want: Want,
+    pub seen: &'a Seen,
+    pub memory: &'a Memory,
+    pub pid: i64,
+    /// A startup check hasn't passed yet.
+    pub starting_up: bool,
+    /// What is wrong, as the last failing check or the node's trouble says it.
+    pub trouble: Option<&'a str>,
+}
+
+pub fn status(facts: &Facts<'_>, backoff: &Backoff) -> v1::InstanceStatus {
+    let Facts { seen, memory, .. } = facts;
+    let running = matches!(seen.run, Run::Running { .. } | Run::Unknown);
+    let phase = phase(facts);
+    let last = match &seen.run {
+        Run::Exited(exit) => Some(exit),
+        _ => memory.last_exit.as_ref(),
+    };
+    v1::InstanceStatus {
+        observed_generation: facts.generation,
+        conditions: conditions(facts, phase, backoff),
+        phase: phase.into(),
+        ready: phase == "Running" && seen.ready,
+        pid: if running { facts.pid } else { 0 },
+        ports: memory.ports.iter().map(|(name, port)| (name.clone(), i32::from(*port))).collect::<BTreeMap<_, _>>(),
+        restarts: i32::try_from(memory.restarts).unwrap_or(i32::MAX),
+        last_exit: last.map(exit_message),
+        started_time: (running && memory.run > 0).then(|| memory.started.into()),
+    }
+}
+
+fn phase(facts: &Facts<'_>) -> &'static str {
+    let stop = matches!(facts.want, Want::Stop | Want::Forget | Want::Stray { stop: true });
+    match &facts.seen.run {
+        Run::Never if facts.trouble.is_some() => "BackOff",
+        Run::Never if stop => "Stopping",
+        Run::Never => "Pending",
+        Run::Running { .. } | Run::Unknown if stop => "Stopping",
+        Run::Running { stopping: Some(_) } => "Stopping",
+        Run::Running { .. } | Run::Unknown if facts.starting_up => "Starting",
+        Run::Running { .. } | Run::Unknown => "Running",
+        Run::Broken => "BackOff",
+        Run::Exited(exit) if plan::finished(facts.seen.restart, exit) && exit.how == How::Code(0) => "Finished",
+        Run::Exited(exit) if plan::finished(facts.seen.restart, exit) => "Failed",
+        Run::Exited(_) if stop => "Stopping",
+        Run::Exited(_) => "BackOff",
+    }
+}
+
+fn conditions(facts: &Facts<'_>, phase: &str, backoff: &Backoff) -> Vec<v1::Condition> {
+    let seen = facts.seen;
+    let trouble = facts.trouble.unwrap_or_default();
+    let mut conditions = Vec::new();
+    match &seen.run {
+        Run::Running { .. } => conditions.push(condition("Started", Some(true), "Running", "")),
+        Run::Exited(Exit { how: How::CannotStart(why), .. }) => {
+            conditions.push(condition("Started", Some(false), "CannotStart", why));
+        }
+        Run::Never if facts.trouble.is_some() => {
+            conditions.push(condition("Started", Some(false), "NodeTrouble", trouble));
+        }
+        _ => {}
+    }
+    conditions.push(match (&seen.run, phase) {
+        (_, "Running") if seen.ready => condition("Ready", Some(true), "Running", ""),
+        (_, "Running") => condition("Ready", Some(false), "CheckFailing", trouble),
+        (_, "Starting") => condition("Ready", Some(false), "StartingUp", trouble),
+        (Run::Exited(exit), "BackOff") => {
+            let again = backoff.restart_at(seen, exit);
+            let message = format!("{}; starts again at {again}", describe(exit));
+            condition("Ready", Some(false), "BackOff", message)
+        }
+        (Run::Exited(exit), "Failed") => condition("Ready", Some(false), "Failed", describe(exit)),
+        (_, "Finished") => condition("Ready", Some(false), "Finished", "it ended by itself, with code 0"),
+        (_, "Stopping") => condition("Ready", Some(false), "Stopping", ""),
+        (_, phase) => condition("Ready", Some(false), reason(phase), trouble),
+    });
+    conditions
+}
+
+fn reason(phase: &str) -> &'static str {
+    if phase == "BackOff" { "BackOff" } else { "Pending" }
+}
+
+/// In words, for people.
+fn describe(exit: &Exit) -> String {
+    match &exit.how {
+        How::Code(code) => format!("it exited with code {code}"),
+        How::Signal(signal) => format!("it was ended by signal {signal}"),
+        How::CannotStart(why) => why.clone(),
+        How::SupervisorLost => "its supervisor vanished, so its processes were killed".into(),
+        How::MachineRestarted => "the machine restarted below it".into(),
+    }
+}
+
+fn exit_message(exit: &Exit) -> v1::Exit {
+    let reason = match &exit.how {
+        How::Code(0) => "Completed",
+        How::Code(_) => "Error",
+        How::Signal(_) => "Killed",
+        How::CannotStart(_) => "CannotStart",
+        How::SupervisorLost => "SupervisorLost",
+        How::MachineRestarted => "MachineRestarted",
+    };
+    v1::Exit {
+        code: if let How::Code(code) = exit.how { Some(code) } else { None },
+        signal: if let How::Signal(signal) = exit.how { Some(signal) } else { None },
+        time: Some(exit.time.into()),
+        reason: reason.into(),
+        log_tail: exit.log_tail.clone(),
+    }
+}

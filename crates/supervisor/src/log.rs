@@ -1,0 +1,127 @@
+//! What the tree writes, kept within a bound: `log` is the newest file, `log.1` the one before it.
+//!
+//! The tree is never made to wait for the disk, nor ended by it: what can't be written is dropped and counted.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+/// Bytes moved at once. Small, since every supervisor has one.
+const BUFFER_BYTES: usize = 16 * 1024;
+/// Reads from a busy pipe before signals are looked at again.
+const READS_MAX: usize = 64;
+
+pub struct Log {
+    dir: PathBuf,
+    file: Option<File>,
+    written: u64,
+    rotate_at: u64,
+    files: u32,
+    dropped: u64,
+    buffer: Box<[u8; BUFFER_BYTES]>,
+}
+
+impl Log {
+    pub fn open(dir: &Path, rotate_at: u64, files: u32) -> Self {
+        let mut log = Self {
+            dir: dir.into(),
+            file: None,
+            written: 0,
+            rotate_at: rotate_at.max(1),
+            files: files.max(1),
+            dropped: 0,
+            buffer: Box::new([0; BUFFER_BYTES]),
+        };
+        log.reopen();
+        log
+    }
+
+    /// Moves what the pipe holds. False: every writer has closed it.
+    pub fn drain(&mut self, pipe: &File) -> bool {
+        for _ in 0..READS_MAX {
+            let read = (&mut &*pipe).read(&mut self.buffer[..]);
+            match read {
+                Ok(0) => return false,
+                Ok(n) => self.keep(n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return true,
+            }
+        }
+        true
+    }
+
+    fn keep(&mut self, length: usize) {
+        if self.file.is_none() {
+            self.reopen();
+        }
+        let split = self.split(length);
+        self.write(0, split);
+        if self.written >= self.rotate_at {
+            self.rotate();
+            self.write(split, length);
+        }
+    }
+
+    /// Where the current file ends: after the first line that reaches the bound. Without a line's end in the buffer the
+    /// whole of it still goes in, so a file exceeds its bound by at most one buffer.
+    fn split(&self, length: usize) -> usize {
+        let room = usize::try_from(self.rotate_at.saturating_sub(self.written)).unwrap_or(usize::MAX);
+        if room >= length {
+            return length;
+        }
+        let line_end = self.buffer[room..length].iter().position(|b| *b == b'\n');
+        line_end.map_or(length, |at| room + at + 1)
+    }
+
+    fn write(&mut self, from: usize, to: usize) {
+        let Some(file) = &mut self.file else {
+            self.dropped += (to - from) as u64;
+            return;
+        };
+        let mut rest = &self.buffer[from..to];
+        if self.dropped > 0 && !rest.is_empty() {
+            let note = format!("driftless: {} bytes could not be written and are lost\n", self.dropped);
+            match file.write_all(note.as_bytes()) {
+                Ok(()) => self.dropped = 0,
+                Err(_) => rest = &[],
+            }
+        }
+        let taken = write_some(file, rest);
+        self.written += taken as u64;
+        self.dropped += (to - from - taken) as u64;
+    }
+
+    fn rotate(&mut self) {
+        let name = |n: u32| self.dir.join(if n == 0 { "log".into() } else { format!("log.{n}") });
+        self.file = None;
+        for n in (0..self.files.saturating_sub(1)).rev() {
+            // A file that isn't there yet has nothing to be moved.
+            let _ = fs::rename(name(n), name(n + 1));
+        }
+        if self.files == 1 {
+            let _ = fs::remove_file(name(0));
+        }
+        self.reopen();
+    }
+
+    fn reopen(&mut self) {
+        self.file = OpenOptions::new().create(true).append(true).open(self.dir.join("log")).ok();
+        self.written = self.file.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
+    }
+}
+
+/// How much of it could be written.
+fn write_some(file: &mut File, bytes: &[u8]) -> usize {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        match file.write(&bytes[taken..]) {
+            Ok(0) => break,
+            Ok(n) => taken += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    taken
+}

@@ -1,0 +1,165 @@
+//! One run, from the child's birth until its tree is gone.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::fd::{AsRawFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    arguments::Run,
+    log::Log,
+    record::{self, Exit, Outcome},
+    spawn::{self, Born, CannotStart, Program},
+    sys::{self, Ended, Pid, Reaped, Signals},
+    tree,
+};
+
+pub fn run(options: &Run) -> io::Result<()> {
+    let signals = Signals::block()?;
+    let agent = Agent::take()?;
+    // Fails where a shell started us as a group's leader: then we have a group of our own already.
+    let _ = sys::new_session();
+    sys::become_subreaper()?;
+    let me = record::identity(std::process::id() as Pid)?;
+    record::write(&options.dir, "supervisor", &me, false)?;
+    let exit = Exit::reserve(&options.dir, options.sync)?;
+    let mut log = Log::open(&options.dir, options.log_bytes, options.log_files);
+    let (pipe, output) = sys::pipe()?;
+    sys::set_nonblocking(&pipe)?;
+    let child = match start(options, &output) {
+        Ok(child) => child,
+        Err(CannotStart { errno, at }) => {
+            tree::kill_all(&options.cgroups, &signals, |_, _| {});
+            exit.write(Outcome::CannotStart { errno, at }, false)?;
+            agent.say(&format!("failed {errno} {at}\n"));
+            return Ok(());
+        }
+    };
+    drop(output);
+    let lock = agent.say(&format!("started {child}\n"));
+    let mut keeper = Keeper { options, child, signals, stop: Stop::No, ended: None };
+    keeper.keep(&pipe, &mut log);
+    log.drain(&pipe);
+    let ended = keeper.ended.expect("keep returns once the child has ended");
+    exit.write(Outcome::Ended(ended), !matches!(keeper.stop, Stop::No))?;
+    drop(lock);
+    Ok(())
+}
+
+/// Born, written down, then let go.
+fn start(options: &Run, output: &File) -> Result<Pid, CannotStart> {
+    let setup = |e: io::Error| CannotStart { errno: e.raw_os_error().unwrap_or(libc::EIO), at: "setup" };
+    let env = spawn::read_env(&options.dir.join("env")).map_err(setup)?;
+    let program = Program { command: &options.command, env, cwd: &options.cwd, cgroups: &options.cgroups, output };
+    let born: Born = spawn::spawn(&program)?;
+    let pid = born.pid;
+    let identity = record::identity(pid).map_err(setup)?;
+    record::write(&options.dir, "child", &identity, options.sync).map_err(setup)?;
+    born.go()?;
+    Ok(pid)
+}
+
+/// What the agent handed us: the lock as standard input, a pipe for one line as standard output.
+struct Agent {
+    lock: OwnedFd,
+    pipe: File,
+}
+
+impl Agent {
+    fn take() -> io::Result<Self> {
+        let lock = sys::keep(0)?;
+        let pipe = File::from(sys::keep(1)?);
+        let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        for standard in 0..3 {
+            sys::redirect(&null, standard)?;
+        }
+        Ok(Self { lock, pipe })
+    }
+
+    /// Says it, and is done with the agent, which may be gone by now. The lock is held on.
+    fn say(mut self, line: &str) -> OwnedFd {
+        let _ = self.pipe.write_all(line.as_bytes());
+        self.lock
+    }
+}
+
+enum Stop {
+    No,
+    /// Asked by SIGTERM; the tree is killed then.
+    Until(Instant),
+    Now,
+}
+
+struct Keeper<'a> {
+    options: &'a Run,
+    child: Pid,
+    signals: Signals,
+    stop: Stop,
+    ended: Option<Ended>,
+}
+
+impl Keeper<'_> {
+    /// Returns once the tree is gone.
+    fn keep(&mut self, pipe: &File, log: &mut Log) {
+        let mut output = Some(pipe.as_raw_fd());
+        while self.ended.is_none() && !self.overdue() {
+            let [_, written] = sys::poll([Some(self.signals.as_raw_fd()), output], self.wait());
+            if written && !log.drain(pipe) {
+                // Every writer closed it: it would be ready for ever.
+                output = None;
+            }
+            while let Some(signal) = self.signals.next() {
+                self.hear(signal);
+            }
+        }
+        let (child, mut ended) = (self.child, self.ended);
+        tree::kill_all(&self.options.cgroups, &self.signals, |pid, how| {
+            if pid == child {
+                ended = Some(how);
+            }
+        });
+        self.ended = ended;
+    }
+
+    fn hear(&mut self, signal: libc::c_int) {
+        match (signal, &self.stop) {
+            (libc::SIGCHLD, _) => self.reap(),
+            // Once it was reaped its number is free: no more signals to its group.
+            (libc::SIGTERM, Stop::No) if self.ended.is_none() => {
+                sys::signal_group(self.child, libc::SIGTERM);
+                // A stopped group would not hear it.
+                sys::signal_group(self.child, libc::SIGCONT);
+                self.stop = Stop::Until(Instant::now() + self.options.grace);
+            }
+            (libc::SIGINT, _) => self.stop = Stop::Now,
+            _ => {}
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Reaped::Child(pid, ended) = sys::reap() {
+            if pid == self.child {
+                self.ended = Some(ended);
+                return;
+            }
+        }
+    }
+
+    fn overdue(&self) -> bool {
+        match self.stop {
+            Stop::No => false,
+            Stop::Until(end) => Instant::now() >= end,
+            Stop::Now => true,
+        }
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        match self.stop {
+            Stop::No => None,
+            Stop::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+            Stop::Now => Some(Duration::ZERO),
+        }
+    }
+}

@@ -65,7 +65,9 @@ pub struct Stopping {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    Start { again: bool },
+    Start {
+        again: bool,
+    },
     Stop,
     Kill,
     Destroy,

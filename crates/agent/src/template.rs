@@ -63,7 +63,8 @@ const STARTUP_FAILURES: u32 = 60;
 impl From<&v1::InstanceTemplate> for Template {
     fn from(template: &v1::InstanceTemplate) -> Self {
         let health = template.health.clone().unwrap_or_default();
-        let check = |check: Option<v1::Check>, interval, failures| check.and_then(|c| read_check(c, interval, failures));
+        let check =
+            |check: Option<v1::Check>, interval, failures| check.and_then(|c| read_check(c, interval, failures));
         Self {
             command: template.command.clone(),
             env: template.env.clone(),

@@ -42,7 +42,8 @@ pub async fn wait(
     group: Option<PathBuf>,
 ) -> Ended {
     // A pidfd is readable once its process has ended.
-    match AsyncFd::with_interest(supervisor, Interest::READABLE) {
+    // SAFETY: the descriptor is owned by the Arc, which is kept as long as the registration, and never changes.
+    match unsafe { AsyncFd::register_with_interest(supervisor, Interest::READABLE) } {
         Ok(held) => drop(held.readable().await),
         Err(e) => tracing::error!(error = %e, "can't wait for a supervisor"),
     }

@@ -1,11 +1,6 @@
 //! Which process is meant, for all time: a number alone says nothing once it may have been given to another.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    os::fd::OwnedFd,
-    path::Path,
-};
+use std::{collections::BTreeMap, fs, io, os::fd::OwnedFd, path::Path};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 

@@ -137,17 +137,16 @@ impl Reader {
                 return self.next_file();
             }
         }
-        let newest = self.folder.newest_run();
-        if newest > self.run {
-            self.run = newest;
+        if self.folder.newest_run() > self.run {
             self.open(None);
+            return Ok(self.file.is_some());
         }
         // The run's first file may not be there yet.
-        let before = self.file.is_some() && newest == self.run;
         if self.file.is_none() {
             self.file = File::open(self.folder.run(self.run).join("log")).ok();
+            return Ok(self.file.is_some());
         }
-        Ok(self.file.is_some() && !before)
+        Ok(false)
     }
 }
 

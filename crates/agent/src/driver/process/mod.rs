@@ -13,9 +13,6 @@ mod logs;
 mod ports;
 mod reap;
 
-#[cfg(test)]
-mod tests;
-
 use std::{
     collections::HashMap,
     fs::{self, File},
@@ -33,7 +30,7 @@ use async_trait::async_trait;
 use model::Key;
 use rustix::process::{Signal, pidfd_send_signal};
 
-pub use self::{cgroup::Root as Cgroups, ports::RANGE as PORTS};
+pub use self::{cgroup::Root as Cgroups, logs::Retention, ports::RANGE as PORTS};
 use self::{
     folder::Folder,
     identity::Identity,
@@ -42,8 +39,8 @@ use self::{
 };
 use crate::{
     driver::{
-        Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogStream, Memory, NodeMemory, Result, StartError,
-        Started, Stop, Target, Trouble,
+        Driver, Exit, Found, FoundRun, How, Id, Launch, LogStream, Memory, NodeMemory, Result, StartError, Started,
+        Stop, Target, Trouble,
     },
     health,
     template::{Probe, Restart},
@@ -68,7 +65,7 @@ pub struct Config {
     /// Instances that this node takes.
     pub instances: i32,
     /// Logs of instances that are gone: how many of them, and how long.
-    pub gone_logs: logs::Retention,
+    pub gone_logs: Retention,
 }
 
 impl Config {
@@ -84,7 +81,7 @@ impl Config {
             ports: PORTS,
             cgroups: Cgroups::find(),
             instances: 1000,
-            gone_logs: logs::Retention::default(),
+            gone_logs: Retention::default(),
         }
     }
 }

@@ -1,0 +1,119 @@
+//! The public entry: puts the parts together and runs them until it is told to end. What runs on the node is left alone
+//! then; the next agent finds it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use api::v1;
+use async_trait::async_trait;
+use model::Key;
+use store::{Api, LogSource};
+use tokio::{
+    sync::{Notify, Semaphore, mpsc, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    Clock, Config,
+    assigned::View,
+    driver::{Driver, LogStream, Result},
+    feed::Watcher,
+    node::Node,
+    outbox::Outbox,
+    session::Keeper,
+    worker::{Directory, EVENTS_MAX, Event, Worker},
+};
+
+pub struct Agent {
+    config: Arc<Config>,
+    driver: Arc<dyn Driver>,
+    api: Arc<dyn Api>,
+    directory: Directory,
+}
+
+impl Agent {
+    pub fn new(config: Config, driver: Arc<dyn Driver>, api: Arc<dyn Api>) -> Self {
+        Self { config: Arc::new(config), driver, api, directory: Directory::default() }
+    }
+
+    /// What the instances here write, for the connection to hand out.
+    pub fn logs(&self) -> Arc<dyn LogSource> {
+        Arc::new(Logs::new(Arc::clone(&self.driver), Arc::clone(&self.directory)))
+    }
+
+    /// Runs until `shutdown`. An error means that the driver can't tell what is here, so nothing was done.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        let memory = self.driver.load_node().await?;
+        let found = self.driver.observe().await?;
+        tracing::info!(node = %self.config.node, driver = self.driver.name(), instances = found.len(), "agent starts");
+        let (events, inbox) = mpsc::channel(EVENTS_MAX);
+        let node = Node::new(Arc::clone(&self.driver), memory);
+        let (told, status) = watch::channel(node.status());
+        let (doubt, relist) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let mut tasks = JoinSet::new();
+        self.keep_session(&mut tasks, &events, status, Arc::clone(&doubt));
+        self.keep_watch(&mut tasks, &events, Arc::clone(&relist));
+        let worker = Worker {
+            clock: Clock::start(),
+            starts: Arc::new(Semaphore::new(self.config.starts_max)),
+            config: self.config,
+            driver: self.driver,
+            api: self.api,
+            directory: self.directory,
+            events,
+            doubt,
+            relist,
+            told,
+            node,
+            slots: BTreeMap::new(),
+            view: View::default(),
+            outbox: Outbox::default(),
+            link: None,
+            wakes: BTreeSet::new(),
+            report_failures: 0,
+            tasks: JoinSet::new(),
+        };
+        worker.run(found, inbox, shutdown).await;
+        Ok(())
+    }
+
+    fn keep_session(
+        &self,
+        tasks: &mut JoinSet<()>,
+        events: &mpsc::Sender<Event>,
+        status: watch::Receiver<v1::NodeStatus>,
+        doubt: Arc<Notify>,
+    ) {
+        let keeper = Keeper { config: Arc::clone(&self.config), api: Arc::clone(&self.api), doubt };
+        tasks.spawn(keeper.keep(status, events.clone()));
+    }
+
+    fn keep_watch(&self, tasks: &mut JoinSet<()>, events: &mpsc::Sender<Event>, relist: Arc<Notify>) {
+        let watcher = Watcher { config: Arc::clone(&self.config), api: Arc::clone(&self.api), relist };
+        tasks.spawn(watcher.watch(events.clone()));
+    }
+}
+
+struct Logs {
+    driver: Arc<dyn Driver>,
+    directory: Directory,
+}
+
+impl Logs {
+    fn new(driver: Arc<dyn Driver>, directory: Directory) -> Self {
+        Self { driver, directory }
+    }
+}
+
+#[async_trait]
+impl LogSource for Logs {
+    async fn open(&self, start: v1::LogStart) -> store::Result<LogStream> {
+        let key = Key::new("Instance", &start.namespace, &start.instance);
+        let id = self.directory.lock().expect("no holder panics").get(&key).cloned();
+        let id = id.ok_or(store::Error::NotFound(key))?;
+        let tail = start.tail.map(|lines| usize::try_from(lines).unwrap_or(0));
+        self.driver.logs(&id, tail, start.follow).await.map_err(|t| store::Error::Unavailable(t.0))
+    }
+}

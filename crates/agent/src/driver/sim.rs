@@ -1,0 +1,231 @@
+//! Instances that run nothing: for thousands of nodes in one process, and for simulations. What is "on the machine"
+//! lives in the `Sim`, which outlives the agents that work with it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use api::v1;
+use async_trait::async_trait;
+use futures::{FutureExt, StreamExt, stream};
+use model::Key;
+use tokio::sync::watch;
+
+use super::{
+    Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogStream, Memory, NodeMemory, Result, StartError, Started,
+    Stop, Target,
+};
+use crate::{Clock, template::Probe};
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// From the order until the program runs.
+    pub start_delay: Duration,
+    /// From the order until the tree is gone.
+    pub stop_delay: Duration,
+    pub capacity: v1::Capacity,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        // Far more than any test places.
+        let capacity = v1::Capacity { cpu_millis: 1 << 40, memory_bytes: 1 << 60, instances: 1_000_000 };
+        Self { start_delay: Duration::ZERO, stop_delay: Duration::ZERO, capacity }
+    }
+}
+
+pub struct Sim {
+    config: Config,
+    clock: Clock,
+    machine: Mutex<Machine>,
+}
+
+#[derive(Default)]
+struct Machine {
+    node: NodeMemory,
+    instances: HashMap<Arc<str>, Instance>,
+    next_pid: i64,
+    next_port: u16,
+}
+
+struct Instance {
+    resource: v1::Resource,
+    memory: Memory,
+    ready: bool,
+    well: bool,
+    pid: i64,
+    /// None: it runs.
+    exit: watch::Sender<Option<Exit>>,
+}
+
+const FIRST_PORT: u16 = 20_000;
+
+impl Sim {
+    pub fn new(config: Config, clock: Clock) -> Self {
+        Self { config, clock, machine: Mutex::default() }
+    }
+
+    /// Ends a run, as if its process had; false where none runs under that name.
+    pub fn crash(&self, key: &Key, how: How) -> bool {
+        let machine = self.machine.lock().expect("no holder panics");
+        let running = machine.instances.values().find(|i| i.key() == *key && i.exit.borrow().is_none());
+        let exit = Exit::new(how, self.clock.now());
+        running.map(|instance| instance.exit.send_replace(Some(exit))).is_some()
+    }
+
+    /// What its checks answer from now on.
+    pub fn set_well(&self, key: &Key, well: bool) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.well = well);
+    }
+
+    /// Names of what runs.
+    pub fn running(&self) -> Vec<Key> {
+        let machine = self.machine.lock().expect("no holder panics");
+        let mut keys: Vec<Key> =
+            machine.instances.values().filter(|i| i.exit.borrow().is_none()).map(Instance::key).collect();
+        keys.sort();
+        keys
+    }
+
+    fn end(&self, uid: &str, how: How) {
+        let machine = self.machine.lock().expect("no holder panics");
+        if let Some(instance) = machine.instances.get(uid).filter(|i| i.exit.borrow().is_none()) {
+            instance.exit.send_replace(Some(Exit::new(how, self.clock.now())));
+        }
+    }
+}
+
+impl Instance {
+    fn key(&self) -> Key {
+        Key::of(self.resource.metadata.as_ref().unwrap_or(&v1::Metadata::default()))
+    }
+
+    fn look(&self) -> FoundRun {
+        match &*self.exit.borrow() {
+            Some(exit) => FoundRun::Exited(exit.clone()),
+            None => FoundRun::Running(self.started()),
+        }
+    }
+
+    fn started(&self) -> Started {
+        let mut exit = self.exit.subscribe();
+        let ended = async move {
+            match exit.wait_for(Option::is_some).await.map(|exit| (*exit).clone()) {
+                Ok(Some(exit)) => Ended::Exit(exit),
+                // The machine forgot it.
+                _ => Ended::Broken,
+            }
+        };
+        Started { pid: self.pid, ports: self.memory.ports.clone(), ended: ended.boxed() }
+    }
+}
+
+#[async_trait]
+impl Driver for Sim {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn capacity(&self) -> v1::Capacity {
+        self.config.capacity
+    }
+
+    async fn load_node(&self) -> Result<NodeMemory> {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        if machine.node.machine_id.is_empty() {
+            machine.node.machine_id = uuid::Uuid::new_v4().simple().to_string();
+        }
+        Ok(machine.node.clone())
+    }
+
+    async fn save_node(&self, memory: &NodeMemory) -> Result<()> {
+        self.machine.lock().expect("no holder panics").node = memory.clone();
+        Ok(())
+    }
+
+    async fn observe(&self) -> Result<Vec<Found>> {
+        let machine = self.machine.lock().expect("no holder panics");
+        let found = |i: &Instance| Found {
+            resource: i.resource.clone(),
+            memory: i.memory.clone(),
+            ready: i.ready,
+            run: i.look(),
+        };
+        Ok(machine.instances.values().map(found).collect())
+    }
+
+    async fn look(&self, id: &Id) -> Result<FoundRun> {
+        let machine = self.machine.lock().expect("no holder panics");
+        Ok(machine.instances.get(&id.uid).map_or(FoundRun::Never, Instance::look))
+    }
+
+    async fn start(&self, launch: Launch) -> Result<Started, StartError> {
+        if !self.config.start_delay.is_zero() {
+            tokio::time::sleep(self.config.start_delay).await;
+        }
+        let mut machine = self.machine.lock().expect("no holder panics");
+        if machine.instances.get(&launch.id.uid).is_some_and(|i| i.exit.borrow().is_none()) {
+            return Err(StartError::Busy);
+        }
+        let mut memory = launch.memory;
+        let mut ports = BTreeMap::new();
+        for port in &launch.template.ports {
+            let next = machine.next_port.checked_add(1).unwrap_or_default().max(FIRST_PORT);
+            machine.next_port = next;
+            let kept = memory.ports.get(&port.name).copied();
+            ports.insert(port.name.clone(), port.fixed.or(kept).unwrap_or(next));
+        }
+        memory.ports = ports;
+        machine.next_pid += 1;
+        let instance = Instance {
+            resource: (*launch.resource).clone(),
+            memory,
+            ready: false,
+            well: true,
+            pid: machine.next_pid,
+            exit: watch::Sender::new(None),
+        };
+        let started = instance.started();
+        machine.instances.insert(launch.id.uid, instance);
+        Ok(started)
+    }
+
+    async fn stop(&self, id: &Id, how: Stop) -> Result<()> {
+        let signal = if how == Stop::Gracefully { 15 } else { 9 };
+        if how == Stop::Gracefully && !self.config.stop_delay.is_zero() {
+            tokio::time::sleep(self.config.stop_delay).await;
+        }
+        self.end(&id.uid, How::Signal(signal));
+        Ok(())
+    }
+
+    async fn clean(&self, id: &Id) -> Result<Exit> {
+        self.end(&id.uid, How::SupervisorLost);
+        Ok(Exit::new(How::SupervisorLost, self.clock.now()))
+    }
+
+    async fn note_ready(&self, id: &Id, ready: bool) -> Result<()> {
+        if let Some(instance) = self.machine.lock().expect("no holder panics").instances.get_mut(&id.uid) {
+            instance.ready = ready;
+        }
+        Ok(())
+    }
+
+    async fn forget(&self, id: &Id) -> Result<()> {
+        self.machine.lock().expect("no holder panics").instances.remove(&id.uid);
+        Ok(())
+    }
+
+    async fn probe(&self, target: &Target, _probe: &Probe, _timeout: Duration) -> Result<(), String> {
+        let machine = self.machine.lock().expect("no holder panics");
+        let well = machine.instances.get(&target.id.uid).is_some_and(|i| i.well);
+        if well { Ok(()) } else { Err("simulated to be unwell".into()) }
+    }
+
+    async fn logs(&self, _id: &Id, _tail: Option<usize>, _follow: bool) -> Result<LogStream> {
+        Ok(stream::empty().boxed())
+    }
+}

@@ -1,0 +1,236 @@
+//! Everything the agent knows of one instance.
+
+use std::{sync::Arc, time::Duration};
+
+use api::v1;
+use model::Time;
+
+use crate::{
+    assigned::Assigned,
+    driver::{Exit, Found, FoundRun, Id, Launch, Memory, Started, Target},
+    health::Finding,
+    plan::{Backoff, Run, Seen, Stopping, Want},
+    status::{self, Facts},
+    template::Template,
+};
+
+pub struct Slot {
+    pub id: Id,
+    pub generation: i64,
+    pub resource: Arc<v1::Resource>,
+    pub template: Arc<Template>,
+    pub memory: Memory,
+    pub seen: Seen,
+    pub pid: i64,
+    /// A startup check hasn't passed yet.
+    pub starting_up: bool,
+    /// What is wrong, in words.
+    pub trouble: Option<String>,
+    /// Troubles of the node in a row, which space the tries.
+    pub troubles: u32,
+    /// An action is being done; since when.
+    pub busy: Option<Busy>,
+    pub wake: Option<Time>,
+    /// Its record had a deletion time.
+    pub explicit: bool,
+    /// It's among the strays that may be stopped now.
+    pub stray_stop: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy {
+    pub since: Time,
+    pub starting: bool,
+}
+
+/// Between tries where the node had trouble; doubles up to the last one.
+const TROUBLE_FIRST: Duration = Duration::from_millis(200);
+const TROUBLE_MAX: Duration = Duration::from_secs(10);
+
+impl Slot {
+    pub fn new(assigned: &Assigned) -> Self {
+        let template = Arc::clone(&assigned.template);
+        Self {
+            id: assigned.id.clone(),
+            generation: assigned.generation,
+            resource: Arc::clone(&assigned.resource),
+            seen: Seen {
+                run: Run::Never,
+                restart: template.restart,
+                grace: template.stop_grace,
+                started: Time::default(),
+                failures: 0,
+                dead: false,
+                ready: false,
+                ready_noted: false,
+                not_before: None,
+            },
+            template,
+            memory: Memory::default(),
+            pid: 0,
+            starting_up: false,
+            trouble: None,
+            troubles: 0,
+            busy: None,
+            wake: None,
+            explicit: assigned.deleting,
+            stray_stop: false,
+        }
+    }
+
+    /// Of what the driver has. With what is to be attended to, where it runs.
+    pub fn adopt(found: Found) -> Option<(Self, Option<Started>)> {
+        let mut slot = Self::new(&Assigned::read(found.resource)?);
+        slot.remember(found.memory);
+        slot.seen.ready_noted = found.ready;
+        let started = slot.look(found.run);
+        Some((slot, started))
+    }
+
+    pub fn remember(&mut self, memory: Memory) {
+        self.seen.started = memory.started;
+        self.seen.failures = memory.failures;
+        self.memory = memory;
+    }
+
+    /// The record as it is now. The template of an instance never changes, but what is found on disk may be older.
+    pub fn assign(&mut self, assigned: &Assigned) {
+        self.generation = assigned.generation;
+        self.resource = Arc::clone(&assigned.resource);
+        self.template = Arc::clone(&assigned.template);
+        self.seen.restart = assigned.template.restart;
+        self.seen.grace = assigned.template.stop_grace;
+        self.explicit |= assigned.deleting;
+        self.stray_stop = false;
+    }
+
+    pub fn look(&mut self, run: FoundRun) -> Option<Started> {
+        let (run, started) = match run {
+            FoundRun::Never => (Run::Never, None),
+            FoundRun::Exited(exit) => (Run::Exited(exit), None),
+            FoundRun::Broken => (Run::Broken, None),
+            FoundRun::Unknown(why) => {
+                self.trouble = Some(why);
+                (Run::Unknown, None)
+            }
+            FoundRun::Running(started) => (Run::Running { stopping: None }, Some(started)),
+        };
+        self.seen.run = run;
+        if let Some(started) = &started {
+            self.runs(started, self.seen.ready_noted);
+        }
+        started
+    }
+
+    /// A run goes on; `carried`: an earlier agent saw it ready.
+    pub fn runs(&mut self, started: &Started, carried: bool) {
+        self.seen.run = Run::Running { stopping: None };
+        self.seen.dead = false;
+        self.seen.ready = carried || !self.is_checked();
+        self.starting_up = self.template.startup.is_some() && !carried;
+        self.pid = started.pid;
+        self.memory.ports = started.ports.clone();
+        self.trouble = None;
+        self.works();
+    }
+
+    pub fn is_checked(&self) -> bool {
+        let Template { startup, readiness, liveness, .. } = &*self.template;
+        startup.is_some() || readiness.is_some() || liveness.is_some()
+    }
+
+    pub fn target(&self) -> Target {
+        let template = Arc::clone(&self.template);
+        Target { id: self.id.clone(), run: self.memory.run, template, ports: self.memory.ports.clone() }
+    }
+
+    /// What to start, with the memory as it shall be from then on.
+    pub fn launch(&self, again: bool, backoff: &Backoff, now: Time) -> Launch {
+        let (failures, last_exit) = match &self.seen.run {
+            Run::Exited(exit) => (backoff.failures(&self.seen, exit) + 1, Some(exit.clone())),
+            _ => (0, self.memory.last_exit.clone()),
+        };
+        let memory = Memory {
+            run: self.memory.run + 1,
+            restarts: self.memory.restarts + u32::from(again),
+            failures,
+            started: now,
+            ports: self.memory.ports.clone(),
+            last_exit,
+        };
+        let (resource, template) = (Arc::clone(&self.resource), Arc::clone(&self.template));
+        Launch { id: self.id.clone(), resource, template, memory }
+    }
+
+    pub fn ended(&mut self, exit: Exit) {
+        self.seen.run = Run::Exited(exit);
+        self.seen.ready = false;
+        self.seen.ready_noted = false;
+        self.seen.dead = false;
+        self.starting_up = false;
+        self.pid = 0;
+    }
+
+    pub fn found(&mut self, finding: Finding) {
+        match finding {
+            Finding::Up => self.starting_up = false,
+            Finding::Ready => {
+                self.seen.ready = true;
+                self.trouble = None;
+            }
+            Finding::NotReady(why) => {
+                self.seen.ready = false;
+                self.trouble = Some(why);
+            }
+            Finding::Dead(why) => {
+                self.seen.dead = true;
+                self.trouble = Some(why);
+            }
+        }
+    }
+
+    /// A stop was asked for, or its next degree.
+    pub fn stopping(&mut self, killed: bool, now: Time) {
+        if let Run::Running { stopping } = &mut self.seen.run {
+            let since = stopping.map_or(now, |s| s.since);
+            *stopping = Some(Stopping { since, killed: killed.then_some(now) });
+        }
+    }
+
+    /// The node couldn't do it; not again before a while.
+    pub fn trouble(&mut self, why: String, now: Time) {
+        let pause = TROUBLE_FIRST.saturating_mul(2_u32.saturating_pow(self.troubles)).min(TROUBLE_MAX);
+        self.troubles = self.troubles.saturating_add(1);
+        self.seen.not_before = Some(now.plus(pause));
+        self.trouble = Some(why);
+    }
+
+    /// The node could.
+    pub fn works(&mut self) {
+        self.troubles = 0;
+        self.seen.not_before = None;
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(self.seen.run, Run::Running { .. } | Run::Unknown | Run::Broken)
+    }
+
+    /// What the store should know.
+    pub fn report(&self, want: Want, backoff: &Backoff) -> v1::InstanceReport {
+        let facts = Facts {
+            generation: self.generation,
+            want,
+            seen: &self.seen,
+            memory: &self.memory,
+            pid: self.pid,
+            starting_up: self.starting_up,
+            trouble: self.trouble.as_deref(),
+        };
+        v1::InstanceReport {
+            key: Some((&self.id.key).into()),
+            uid: self.id.uid.to_string(),
+            status: Some(status::status(&facts, backoff)),
+            gone: want == Want::Stop && self.busy.is_none() && matches!(self.seen.run, Run::Never | Run::Exited(_)),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Agents come and go; what runs doesn't notice, and a number that is another's now is left alone.
+
+use std::{
+    fs,
+    process::{Child, Command},
+};
+
+use agent::driver::{Driver, FoundRun, How};
+
+use crate::world::*;
+
+#[tokio::test]
+async fn the_next_agent_finds_what_runs_and_can_stop_it() {
+    let world = World::new();
+    let launch = script("exec sleep 60");
+    let pid = world.driver().start(launch.clone()).await.unwrap().pid;
+    let driver = world.driver();
+    let found = find(&driver).await;
+    assert_eq!(found.memory, launch.memory);
+    let started = running(found);
+    assert_eq!(started.pid, pid);
+    assert_eq!(stop(&driver, &launch, started).await.how, How::Signal(libc::SIGTERM));
+}
+
+#[tokio::test]
+async fn readiness_is_carried_over() {
+    let world = World::new();
+    let launch = script("exec sleep 60");
+    let first = world.driver();
+    drop(first.start(launch.clone()).await.unwrap());
+    first.note_ready(&launch.id, true).await.unwrap();
+    drop(first);
+    let driver = world.driver();
+    let found = find(&driver).await;
+    assert!(found.ready);
+    stop(&driver, &launch, running(found)).await;
+}
+
+#[tokio::test]
+async fn an_exit_that_nobody_saw_is_found_with_its_code() {
+    let world = World::new();
+    let go = world.path("go");
+    let launch = script(&format!("while [ ! -e {} ]; do sleep 0.01; done; exit 7", go.display()));
+    drop(world.driver().start(launch.clone()).await.unwrap());
+    fs::write(&go, "").unwrap();
+    until(|| world.instance(&launch).join("runs/1/exit").exists().then_some(())).await;
+    let driver = world.driver();
+    match find(&driver).await.run {
+        FoundRun::Exited(exit) => assert_eq!(exit.how, How::Code(7)),
+        // The supervisor is about to end.
+        FoundRun::Running(started) => assert_eq!(exit(started).await.how, How::Code(7)),
+        _ => panic!("it exited"),
+    }
+}
+
+/// A process that isn't ours.
+struct Stranger(Child);
+
+impl Stranger {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("60").spawn().expect("sleep runs"))
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).expect("a pid")
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.kill().expect("it's still there");
+        self.0.wait().expect("it ends");
+    }
+}
+
+/// The records of a run whose supervisor and child are gone, and whose numbers a stranger has now.
+fn reuse(record: &std::path::Path, pid: i32) {
+    let text = fs::read_to_string(record).unwrap();
+    let old = text.lines().next().unwrap().to_owned();
+    fs::write(record, text.replace(&old, &format!("pid {pid}"))).unwrap();
+}
+
+#[tokio::test]
+async fn a_reused_pid_is_never_signalled() {
+    for world in [World::new(), World::without_cgroups()] {
+        let launch = script("exec sleep 60");
+        let first = world.driver();
+        let started = first.start(launch.clone()).await.unwrap();
+        first.stop(&launch.id, agent::driver::Stop::Destroy).await.unwrap();
+        assert_eq!(ended(started).await, agent::driver::Ended::Broken);
+        first.clean(&launch.id).await.unwrap();
+        drop(first);
+        let run = world.instance(&launch).join("runs/1");
+        fs::remove_file(run.join("exit")).unwrap();
+        let stranger = Stranger::new();
+        reuse(&run.join("supervisor"), stranger.pid());
+        reuse(&run.join("child"), stranger.pid());
+        let driver = world.driver();
+        assert!(matches!(find(&driver).await.run, FoundRun::Broken));
+        assert_eq!(driver.clean(&launch.id).await.unwrap().how, How::SupervisorLost);
+        assert!(is_alive(stranger.pid()));
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_an_earlier_boot_is_told_as_such() {
+    let world = World::new();
+    let launch = script("exec sleep 60");
+    let first = world.driver();
+    let started = first.start(launch.clone()).await.unwrap();
+    first.stop(&launch.id, agent::driver::Stop::Destroy).await.unwrap();
+    ended(started).await;
+    first.clean(&launch.id).await.unwrap();
+    drop(first);
+    let run = world.instance(&launch).join("runs/1");
+    fs::remove_file(run.join("exit")).unwrap();
+    let record = fs::read_to_string(run.join("supervisor")).unwrap();
+    let boot = record.lines().find(|l| l.starts_with("boot ")).unwrap().to_owned();
+    fs::write(run.join("supervisor"), record.replace(&boot, "boot of-before")).unwrap();
+    let driver = world.driver();
+    assert!(matches!(find(&driver).await.run, FoundRun::Broken));
+    assert_eq!(driver.clean(&launch.id).await.unwrap().how, How::MachineRestarted);
+}
+
+#[tokio::test]
+async fn a_run_that_was_noted_but_never_born_was_never_started() {
+    let world = World::new();
+    let launch = script("exit 0");
+    exit(world.driver().start(launch.clone()).await.unwrap()).await;
+    fs::remove_dir_all(world.instance(&launch).join("runs/1")).unwrap();
+    assert!(matches!(find(&world.driver()).await.run, FoundRun::Never));
+}
+
+#[tokio::test]
+async fn a_held_lock_without_a_supervisor_is_unknown() {
+    let world = World::new();
+    let launch = script("exit 0");
+    exit(world.driver().start(launch.clone()).await.unwrap()).await;
+    let lock = fs::File::open(world.instance(&launch).join("lock")).unwrap();
+    lock.lock().unwrap();
+    assert!(matches!(find(&world.driver()).await.run, FoundRun::Unknown(_)));
+}

@@ -1,0 +1,96 @@
+//! What a program writes: bounded, and read back whole.
+
+use std::fs;
+
+use agent::driver::{Driver, How};
+use futures::StreamExt;
+
+use crate::world::*;
+
+#[tokio::test]
+async fn logs_rotate_within_their_bound() {
+    let mut world = World::new();
+    world.log_bytes = 100_000;
+    let driver = world.driver();
+    let launch = script(
+        "i=0; while [ $i -lt 4 ]; do head -c 200000 /dev/zero | tr '\\0' 'x' | fold -w 99; i=$((i+1)); done; echo end",
+    );
+    let exit = exit(driver.start(launch.clone()).await.unwrap()).await;
+    assert_eq!(exit.how, How::Code(0));
+    let run = world.instance(&launch).join("runs/1");
+    let sizes: Vec<u64> = ["log", "log.1", "log.2"].iter().map(|n| fs::metadata(run.join(n)).unwrap().len()).collect();
+    assert!(!run.join("log.3").exists());
+    assert!(sizes.iter().all(|size| *size <= 100_000 + 100), "{sizes:?}");
+    assert!(fs::read_to_string(run.join("log")).unwrap().ends_with("end\n"));
+    for rotated in ["log.1", "log.2"] {
+        assert!(fs::read_to_string(run.join(rotated)).unwrap().ends_with('\n'), "{rotated} ends with a line");
+    }
+}
+
+async fn read(driver: &impl Driver, id: &agent::driver::Id, tail: Option<usize>) -> String {
+    let pieces: Vec<_> = driver.logs(id, tail, false).await.unwrap().collect().await;
+    pieces.into_iter().map(|p| String::from_utf8(p.unwrap().to_vec()).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_tail_goes_back_over_rotated_files() {
+    let mut world = World::new();
+    world.log_bytes = 30;
+    let driver = world.driver();
+    // One line at a time, so that each is a write of its own.
+    let launch = script("for n in 1 2 3 4 5 6 7 8 9; do echo line $n; sleep 0.02; done");
+    exit(driver.start(launch.clone()).await.unwrap()).await;
+    let all = read(&driver, &launch.id, None).await;
+    assert!(all.ends_with("line 7\nline 8\nline 9\n") && all.len() > 30, "{all}");
+    assert_eq!(read(&driver, &launch.id, Some(0)).await, "");
+    assert_eq!(read(&driver, &launch.id, Some(1)).await, "line 9\n");
+    assert_eq!(read(&driver, &launch.id, Some(6)).await, "line 4\nline 5\nline 6\nline 7\nline 8\nline 9\n");
+    assert_eq!(read(&driver, &launch.id, Some(1000)).await, all);
+}
+
+#[tokio::test]
+async fn a_follower_misses_nothing_over_rotations_and_restarts() {
+    let mut world = World::new();
+    world.log_bytes = 1000;
+    let driver = world.driver();
+    let go = world.path("go").display().to_string();
+    let text = format!(
+        "echo first; while [ ! -e {go} ]; do sleep 0.01; done; for n in $(seq 40); do echo {{}} $n $(printf %050d $n); sleep 0.01; done"
+    );
+    let first = script(&text.replace("{}", "a"));
+    let started = driver.start(first.clone()).await.unwrap();
+    let mut follower = driver.logs(&first.id, None, true).await.unwrap();
+    let mut got = String::new();
+    let mut read_until = async |end: &str| {
+        while !got.contains(end) {
+            let piece = tokio::time::timeout(PATIENCE, follower.next()).await.expect("more comes").unwrap().unwrap();
+            got.push_str(std::str::from_utf8(&piece).unwrap());
+        }
+    };
+    read_until("first\n").await;
+    fs::write(world.path("go"), "").unwrap();
+    read_until("a 40 ").await;
+    exit(started).await;
+    let mut second = again(&first, &Default::default());
+    second.template = script(&text.replace("{}", "b")).template;
+    let started = driver.start(second).await.unwrap();
+    read_until("b 40 ").await;
+    exit(started).await;
+    let numbers: Vec<&str> = got.lines().filter_map(|l| l.strip_prefix("a ")?.split(' ').next()).collect();
+    assert_eq!(numbers.len(), 40);
+    assert_eq!(got.matches("first\n").count(), 2);
+}
+
+#[tokio::test]
+async fn a_gigabyte_in_a_moment_is_contained() {
+    let mut world = World::new();
+    world.log_bytes = 1 << 20;
+    let driver = world.driver();
+    let launch = script("head -c 1073741824 /dev/zero; echo; echo done");
+    let exit = exit(driver.start(launch.clone()).await.unwrap()).await;
+    assert_eq!(exit.how, How::Code(0));
+    let run = world.instance(&launch).join("runs/1");
+    let total: u64 = fs::read_dir(run).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
+    assert!(total < (3 << 20) + (1 << 17), "{total} bytes are kept");
+    assert_eq!(read(&driver, &launch.id, Some(1)).await, "done\n");
+}

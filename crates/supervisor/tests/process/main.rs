@@ -1,0 +1,8 @@
+//! The process driver and its supervisor, with real processes.
+
+mod adopt;
+mod check;
+mod logs;
+mod run;
+mod tree;
+mod world;

@@ -1,0 +1,151 @@
+//! Start, end, and what a program finds around it.
+
+use agent::driver::{Driver, FoundRun, How, StartError};
+use api::v1;
+
+use crate::world::*;
+
+#[tokio::test]
+async fn a_run_ends_with_its_code_and_its_last_lines() {
+    let world = World::new();
+    let driver = world.driver();
+    let launch = script("echo out; echo err >&2; exit 3");
+    let exit = exit(driver.start(launch).await.unwrap()).await;
+    assert_eq!((exit.how, exit.log_tail.as_str()), (How::Code(3), "out\nerr"));
+}
+
+#[tokio::test]
+async fn a_signal_is_told_from_a_code() {
+    let world = World::new();
+    let driver = world.driver();
+    let exit = exit(driver.start(script("kill -SEGV $$$$")).await.unwrap()).await;
+    assert_eq!(exit.how, How::Signal(libc::SIGSEGV));
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_why_in_words() {
+    let world = World::new();
+    let driver = world.driver();
+    let why = async |launch| match driver.start(launch).await {
+        Err(StartError::CannotStart(exit)) => exit.how,
+        other => panic!("{:?}", other.map(|s| s.pid)),
+    };
+    let is = |text: &str| How::CannotStart(text.into());
+    assert_eq!(
+        why(command(&["/no/such"])).await,
+        is("command not found: /no/such: No such file or directory; check spec.template.command")
+    );
+    assert_eq!(
+        why(command(&["no-such-command"])).await,
+        is("command not found: no-such-command: No such file or directory; check spec.template.command")
+    );
+    assert_eq!(
+        why(command(&["/etc/passwd"])).await,
+        is("command can't be run: /etc/passwd: Permission denied; is it an executable file? check \
+            spec.template.command")
+    );
+    let elsewhere =
+        v1::InstanceTemplate { command: vec!["true".into()], working_dir: "/no/such".into(), ..Default::default() };
+    assert_eq!(
+        why(launch(elsewhere)).await,
+        is("can't start in /no/such: No such file or directory; check spec.template.workingDir")
+    );
+}
+
+#[tokio::test]
+async fn a_failed_start_is_found_again_as_one() {
+    let world = World::new();
+    let launch = command(&["/no/such"]);
+    let said = match world.driver().start(launch).await {
+        Err(StartError::CannotStart(exit)) => exit.how,
+        other => panic!("{:?}", other.map(|s| s.pid)),
+    };
+    match find(&world.driver()).await.run {
+        FoundRun::Exited(exit) => assert_eq!(exit.how, said),
+        _ => panic!("it should have ended"),
+    }
+}
+
+#[tokio::test]
+async fn the_program_finds_its_ports_and_names_in_its_environment() {
+    let world = World::new();
+    let driver = world.driver();
+    let out = world.path("out");
+    let text = format!(
+        "echo $(PORT) $PORT_HTTP $PORT_ADMIN_API $(MINE) $DRIFTLESS_INSTANCE $DRIFTLESS_NODE > {}",
+        out.display()
+    );
+    let port = |name: &str| v1::Port { name: name.into(), port: 0 };
+    let template = v1::InstanceTemplate {
+        command: vec!["sh".into(), "-c".into(), text],
+        env: [("MINE".to_owned(), "yes".to_owned())].into(),
+        ports: vec![port("http"), port("admin-api")],
+        ..Default::default()
+    };
+    let started = driver.start(launch(template)).await.unwrap();
+    let (http, admin) = (started.ports["http"], started.ports["admin-api"]);
+    assert_ne!(http, admin);
+    assert_eq!(exit(started).await.how, How::Code(0));
+    assert_eq!(world.read("out").await, format!("{http} {http} {admin} yes web n1"));
+}
+
+#[tokio::test]
+async fn a_restart_keeps_its_port_unless_somebody_took_it() {
+    let world = World::new();
+    let driver = world.driver();
+    let first = launch(v1::InstanceTemplate {
+        command: vec!["true".into()],
+        ports: vec![v1::Port { name: "http".into(), port: 0 }],
+        ..Default::default()
+    });
+    let started = driver.start(first.clone()).await.unwrap();
+    let ports = started.ports.clone();
+    exit(started).await;
+    let second = again(&first, &ports);
+    let started = driver.start(second.clone()).await.unwrap();
+    assert_eq!(started.ports, ports);
+    exit(started).await;
+    let _taken = std::net::TcpListener::bind(("0.0.0.0", ports["http"])).unwrap();
+    let started = driver.start(again(&second, &ports)).await.unwrap();
+    assert_ne!(started.ports, ports);
+    exit(started).await;
+}
+
+#[tokio::test]
+async fn a_second_start_of_what_runs_is_refused() {
+    let world = World::new();
+    let driver = world.driver();
+    let launch = script("exec sleep 60");
+    let started = driver.start(launch.clone()).await.unwrap();
+    assert!(matches!(driver.start(again(&launch, &Default::default())).await, Err(StartError::Busy)));
+    stop(&driver, &launch, started).await;
+}
+
+#[tokio::test]
+async fn two_agents_do_not_share_a_data_dir() {
+    let world = World::new();
+    let _first = world.driver();
+    let second = agent::driver::process::Process::new(world.config()).err().map(|e| e.to_string());
+    assert!(second.is_some_and(|e| e.contains("another agent works in")));
+}
+
+#[tokio::test]
+async fn a_machine_id_is_made_once() {
+    let world = World::new();
+    let first = world.driver().load_node().await.unwrap();
+    assert!(!first.machine_id.is_empty());
+    assert_eq!(world.driver().load_node().await.unwrap(), first);
+}
+
+#[tokio::test]
+async fn forgetting_leaves_nothing_but_the_logs() {
+    let world = World::new();
+    let driver = world.driver();
+    let launch = script("echo kept");
+    exit(driver.start(launch.clone()).await.unwrap()).await;
+    driver.forget(&launch.id).await.unwrap();
+    driver.forget(&launch.id).await.unwrap();
+    assert!(!world.instance(&launch).exists());
+    let kept = world.path("data/logs").join(format!("default_web_{}", launch.id.uid)).join("1.log.0");
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), "kept\n");
+}

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmType, Txn};
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions, Txn};
 use model::Revision;
 use store::{Error, Result};
 
@@ -59,7 +59,8 @@ impl EtcdStore {
         if let (true, Some((_, why))) = (status.members.is_empty(), status.down.first()) {
             return Err(Error::Unavailable(why.clone()));
         }
-        status.alarms = self.alarms().await?;
+        let alarms = self.alarms().await?;
+        status.alarms = alarms.into_iter().map(|(_, alarm)| alarm.as_str_name().to_owned()).collect();
         Ok(status)
     }
 
@@ -82,19 +83,25 @@ impl EtcdStore {
         })
     }
 
-    async fn alarms(&self) -> Result<Vec<String>> {
+    /// Which member raised which.
+    async fn alarms(&self) -> Result<Vec<(u64, AlarmType)>> {
         let read = self.inner.pool.read("asking for alarms", |connection| async move {
             connection.client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await
         });
-        Ok(read.await?.alarms().iter().map(|alarm| alarm.alarm().as_str_name().to_owned()).collect())
+        Ok(read.await?.alarms().iter().map(|alarm| (alarm.member_id(), alarm.alarm())).collect())
     }
 
     /// Silences the alarm that space ran out. etcd raises it again if that is still so.
     pub async fn disarm_no_space(&self) -> Result<()> {
-        let disarm = self.inner.pool.read("disarming an alarm", |connection| async move {
-            connection.client.maintenance_client().alarm(AlarmAction::Deactivate, AlarmType::Nospace, None).await
-        });
-        disarm.await?;
+        for (member, _) in self.alarms().await?.into_iter().filter(|(_, alarm)| *alarm == AlarmType::Nospace) {
+            let disarm = self.inner.pool.read("disarming an alarm", move |connection| async move {
+                let mut options = AlarmOptions::new();
+                options.with_member(member);
+                let mut client = connection.client.maintenance_client();
+                client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options)).await
+            });
+            disarm.await?;
+        }
         Ok(())
     }
 
@@ -108,8 +115,11 @@ impl EtcdStore {
 
     /// Forgets what was before that revision. Watches from before it start with a snapshot.
     pub async fn compact(&self, revision: Revision) -> Result<()> {
-        let compact = self.inner.pool.read("compacting", move |connection| async move {
-            connection.kv.clone().compact(revision.0, None).await.map(drop)
+        // Physical: it answers once the space can be given back.
+        let options = CompactionOptions::new().with_physical();
+        let compact = self.inner.pool.read("compacting", move |connection| {
+            let (mut kv, options) = (connection.kv.clone(), options.clone());
+            async move { kv.compact(revision.0, Some(options)).await.map(drop) }
         });
         match compact.await {
             Ok(()) | Err(Failure::Compacted) => Ok(()),

@@ -57,11 +57,11 @@ impl Failure {
         matches!(self, Self::NotDone(_) | Self::Unknown(_))
     }
 
-    /// Names the endpoint, where that helps to find out why.
-    pub fn at(self, endpoint: &str) -> Self {
+    /// Says more about a fault of the way to etcd.
+    pub fn map_message(self, more: impl FnOnce(String) -> String) -> Self {
         match self {
-            Self::NotDone(message) => Self::NotDone(format!("etcd {endpoint}: {message}")),
-            Self::Unknown(message) => Self::Unknown(format!("etcd {endpoint}: {message}")),
+            Self::NotDone(message) => Self::NotDone(more(message)),
+            Self::Unknown(message) => Self::Unknown(more(message)),
             other => other,
         }
     }

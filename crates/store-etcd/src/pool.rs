@@ -43,6 +43,8 @@ pub struct Connection {
 
 struct Member {
     name: String,
+    /// Said with errors that TLS alone leaves unexplained.
+    hint: &'static str,
     endpoint: Endpoint,
     options: ConnectOptions,
     connection: OnceCell<Arc<Connection>>,
@@ -139,10 +141,10 @@ impl Pool {
         let connection = tokio::time::timeout_at(until, member.connection())
             .await
             .unwrap_or_else(|_| Err(Failure::timed_out("connecting")))
-            .map_err(|failure| failure.harmless().at(&member.name))?;
+            .map_err(|failure| member.explain(failure.harmless()))?;
         let answer = tokio::time::timeout_at(until, call(connection)).await;
         let answer = answer.map_or_else(|_| Err(Failure::timed_out(what)), |answer| answer.map_err(Failure::from));
-        answer.map_err(|failure| failure.at(&member.name))
+        answer.map_err(|failure| member.explain(failure))
     }
 
     /// The member in use, for a stream.
@@ -153,7 +155,7 @@ impl Pool {
         match connecting.unwrap_or_else(|_| Err(Failure::timed_out("connecting"))) {
             Ok(connection) => Ok(Current { turn, connection }),
             Err(failure) => {
-                let failure = failure.harmless().at(&member.name);
+                let failure = member.explain(failure.harmless());
                 self.pass_over(turn, &failure);
                 Err(failure)
             }
@@ -205,7 +207,15 @@ impl Member {
         if let Some(user) = &options.user {
             connect = connect.with_user(&user.name, &user.password);
         }
-        Ok(Self { name: name.into(), endpoint, options: connect, connection: OnceCell::new() })
+        let hint = match &options.tls {
+            Some(tls) if tls.identity.is_none() => " (no client certificate was shown to it; it may want one)",
+            _ => "",
+        };
+        Ok(Self { name: name.into(), hint, endpoint, options: connect, connection: OnceCell::new() })
+    }
+
+    fn explain(&self, failure: Failure) -> Failure {
+        failure.map_message(|message| format!("etcd {}: {message}{}", self.name, self.hint))
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, Failure> {

@@ -163,6 +163,13 @@ impl Etcd {
         }
     }
 
+    /// The leader gives the lead to another member.
+    pub async fn hand_over(&self, leader: usize, to: usize) {
+        let status = self.client(to).await.expect("a member answers").status().await.expect("it tells its status");
+        let id = status.header().expect("answers have a header").member_id();
+        self.client(leader).await.expect("the leader answers").move_leader(id).await.expect("it hands over");
+    }
+
     async fn leads(&self, index: usize) -> bool {
         if self.members[index].process.is_none() {
             return false;
@@ -187,7 +194,8 @@ impl Etcd {
 }
 
 impl Member {
-    fn spawn(&mut self) {
+    /// Starts the process, without waiting for it.
+    pub fn spawn(&mut self) {
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be written");
         let program = std::env::var("DRIFTLESS_TEST_ETCD").unwrap_or_else(|_| ETCD.into());

@@ -1,0 +1,10 @@
+//! Faults of a real etcd and of the way to it: members that die or stop, watches that lie, disks that fill up.
+
+mod compaction;
+mod lies;
+mod members;
+mod promises;
+mod proxy;
+mod space;
+mod support;
+mod tls;

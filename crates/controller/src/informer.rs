@@ -2,10 +2,10 @@
 //!
 //! A watch may end, lag, or lie; then it's opened again from where it was, or what it covers is listed.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use kinds::{KINDS, RECONCILERS};
+use kinds::{KINDS, RECONCILERS, Reconciler};
 use model::{Filter, Key, Object, Revision};
 use store::{Bookmark, List, Result, ResumeToken, ShardSet, WatchItem, WatchOptions, WatchStream};
 use tokio::sync::watch;
@@ -180,14 +180,15 @@ impl Informer {
 
 /// Puts every key to look at again for these changes into the queue.
 pub fn wake(shared: &Shared, changed: &[Changed]) {
-    for (before, after) in changed {
-        for item in before.iter().chain(after) {
-            for (reconciler, r) in RECONCILERS.iter().enumerate() {
-                for key in r.wakes(item) {
-                    shared.queue.add(Work { reconciler, key }, Lane::Change);
-                }
-            }
-        }
+    let items = || changed.iter().flat_map(|(before, after)| before.iter().chain(after));
+    let woken: BTreeSet<Work> = shared.cache.world(|world| {
+        let of = |(reconciler, r): (usize, &&'static dyn Reconciler)| {
+            items().flat_map(|item| r.wakes(world, item)).map(move |key| Work { reconciler, key }).collect::<Vec<_>>()
+        };
+        RECONCILERS.iter().enumerate().flat_map(of).collect()
+    });
+    for work in woken {
+        shared.queue.add(work, Lane::Change);
     }
 }
 

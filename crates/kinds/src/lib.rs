@@ -16,11 +16,13 @@
 //! A kind is one folder here and one line in `KINDS`; server, runtime and CLI iterate the list and never match on
 //! kinds. Read `service/plan.rs` first.
 
+pub mod config;
 pub mod instance;
 pub mod moves;
 pub mod node;
 pub mod placement;
 mod registry;
+pub mod release;
 pub mod service;
 pub mod simulation;
 #[cfg(test)]
@@ -32,8 +34,14 @@ pub use registry::{Column, Info, Kind, Reconciler, Rights, Scope, Template, any,
 pub use view::{Item, Lookup, View, World};
 
 /// Every kind there is.
-pub static KINDS: &[&dyn Kind] =
-    &[&service::ServiceKind, &instance::InstanceKind, &node::NodeKind, &placement::PlacementKind];
+pub static KINDS: &[&dyn Kind] = &[
+    &service::ServiceKind,
+    &instance::InstanceKind,
+    &node::NodeKind,
+    &config::ConfigKind,
+    &placement::PlacementKind,
+    &release::ReleaseKind,
+];
 
 /// Everything that reconciles.
 pub static RECONCILERS: &[&dyn Reconciler] = &[&service::Services, &node::Nodes, &placement::Placements];

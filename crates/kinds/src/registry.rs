@@ -8,7 +8,7 @@ use model::{Conditions, Decision, Domain, Key, Violation, fields::Fields};
 use prost::Message;
 use prost_types::Any;
 
-use crate::{Item, View};
+use crate::{Item, View, World};
 
 /// The fixed facts about a kind.
 #[derive(Debug)]
@@ -120,8 +120,8 @@ pub trait Reconciler: Send + Sync {
 
     fn scope(&self) -> Scope;
 
-    /// Which keys to look at again when this item appeared, changed or went.
-    fn wakes(&self, item: &Item) -> Vec<Key>;
+    /// Which keys to look at again when this item appeared, changed or went. `world` is as it is after that.
+    fn wakes(&self, world: &World, item: &Item) -> Vec<Key>;
 
     /// The one next step. Pure and total: any view, also an odd one, has an answer.
     fn plan(&self, view: &View<'_>, item: &Item) -> Decision;

@@ -1,6 +1,7 @@
 //! Worlds in a line of text, for the kinds' tests.
 //!
-//! An instance is `<template>-<slot><flags>`: `+` ready, `!` asked to go, `?` without a node. So `old-0+ new-1?`.
+//! An instance is `<template>-<slot><flags>`: `+` ready, `!` asked to go, `?` without a node, `^` to be evicted, `@2` on
+//! node `n2` instead of `n1`. So `old-0+ new-1? new-2+^@2`.
 
 use std::sync::Arc;
 
@@ -39,8 +40,15 @@ pub fn service_spec(replicas: i32, surge: i32, unavailable: i32) -> v1::ServiceS
     }
 }
 
-/// The service `web`, of template `new`, and its instances.
+/// The service `web`, of template `new`, and its instances, on a healthy node `n1`.
 pub fn fleet(spec: &v1::ServiceSpec, instances: &str) -> World {
+    let mut world = bare_fleet(spec, instances);
+    add_node(&mut world, "n1", 64_000, 100);
+    world
+}
+
+/// The same without the node.
+pub fn bare_fleet(spec: &v1::ServiceSpec, instances: &str) -> World {
     let mut world = World::default();
     let own = v1::Metadata { template_hash: "new".into(), ..metadata(service::KIND, "web") };
     put(&mut world, own, any(service::SPEC, spec), None);
@@ -51,7 +59,8 @@ pub fn fleet(spec: &v1::ServiceSpec, instances: &str) -> World {
 }
 
 fn add_instance(world: &mut World, word: &str) {
-    let bare = word.trim_end_matches(['+', '!', '?']);
+    let (word, node) = word.split_once('@').unwrap_or((word, "1"));
+    let bare = word.trim_end_matches(['+', '!', '?', '^']);
     let (hash, slot) = bare.rsplit_once('-').unwrap();
     let owner = v1::OwnerReference {
         kind: service::KIND.into(),
@@ -66,13 +75,32 @@ fn add_instance(world: &mut World, word: &str) {
         ..metadata(instance::KIND, &format!("web-{bare}"))
     };
     let spec = v1::InstanceSpec {
-        node: if word.contains('?') { String::new() } else { "n1".into() },
+        node: if word.contains('?') { String::new() } else { format!("n{node}") },
         slot: slot.parse().unwrap(),
         template_hash: hash.into(),
         ..Default::default()
     };
-    let status = v1::InstanceStatus { phase: "Running".into(), ready: word.contains('+'), ..Default::default() };
+    let evict = v1::Eviction { requested_by: "drain of node n1".into(), time: None };
+    let mut ready = condition(instance::READY, Some(word.contains('+')), "", "");
+    ready.last_transition_time = Some(NOW.minus(std::time::Duration::from_secs(60)).into());
+    let status = v1::InstanceStatus {
+        phase: "Running".into(),
+        ready: word.contains('+'),
+        conditions: vec![ready],
+        evict: word.contains('^').then_some(evict),
+        ..Default::default()
+    };
     put(world, metadata, any(instance::SPEC, &spec), Some(any(instance::STATUS, &status)));
+}
+
+/// Its agent has been gone for so long.
+pub fn silence(world: &mut World, name: &str, ago: std::time::Duration) {
+    let key = Key::new(node::KIND, "", name);
+    let resource = world.get(&key).unwrap().resource.clone();
+    let status = v1::NodeStatus { silent_since: Some(NOW.minus(ago).into()), ..Default::default() };
+    put(world, resource.metadata.unwrap(), resource.spec.unwrap(), Some(any(node::STATUS, &status)));
+    let agents = world.agents().iter().filter(|agent| *agent != name).cloned().collect();
+    world.set_agents(agents);
 }
 
 /// A node with an agent, and room for so much.

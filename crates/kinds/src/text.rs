@@ -57,6 +57,12 @@ pub fn memory_bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
+/// Whether a shell could name a variable so.
+pub fn env_name(name: &str) -> bool {
+    let word = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    word && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
 /// Collects violations while a spec is read.
 #[derive(Default)]
 pub struct Checker {

@@ -4,7 +4,7 @@ use std::{any::Any as StdAny, sync::Arc};
 
 use api::v1;
 use bytes::Bytes;
-use model::{Conditions, Domain, Violation, fields::Fields};
+use model::{Conditions, Domain, Time, Violation, fields::Fields};
 
 use crate::{Column, Info, Kind, Rights, Template, text, typed};
 
@@ -13,6 +13,10 @@ pub const SPEC: &str = "driftless.v1.InstanceSpec";
 pub const STATUS: &str = "driftless.v1.InstanceStatus";
 /// Why it has no node; written by placement, absent where it never had to wait.
 pub const PLACED: &str = "Placed";
+pub const READY: &str = "Ready";
+
+/// `evict`, which users and the leader write.
+const EVICT: u32 = 10;
 
 /// An instance as decisions see it.
 #[derive(Clone, Debug)]
@@ -23,6 +27,10 @@ pub struct Instance {
     pub template_hash: String,
     pub phase: String,
     pub ready: bool,
+    /// Since when, by a server's clock.
+    pub ready_since: Option<Time>,
+    /// Somebody asked for it to go.
+    pub evict: Option<v1::Eviction>,
     pub conditions: Vec<v1::Condition>,
     pub last_exit: Option<v1::Exit>,
     /// What placement reserves.
@@ -39,7 +47,7 @@ impl Instance {
     pub fn trouble(&self) -> Option<String> {
         let placed = self.condition(PLACED).filter(|c| c.status == "False");
         let failed =
-            self.conditions.iter().filter(|c| c.r#type != PLACED && c.r#type != "Ready").find(|c| c.status == "False");
+            self.conditions.iter().filter(|c| c.r#type != PLACED && c.r#type != READY).find(|c| c.status == "False");
         match (placed.or(failed), &self.last_exit) {
             (Some(condition), _) => Some(condition.message.clone()),
             (None, Some(exit)) if matches!(self.phase.as_str(), "BackOff" | "Failed") => Some(exit_words(exit)),
@@ -94,13 +102,16 @@ impl Kind for InstanceKind {
 
     fn rights(&self, domain: Domain) -> Rights {
         match domain {
-            Domain::User => Rights { delete: true, ..Rights::NONE },
+            Domain::User => Rights { delete: true, status: Fields::Only(&[EVICT]), ..Rights::NONE },
             Domain::Shard => {
                 Rights { create: true, delete: true, remove: true, spec: Fields::AllBut(&[1, 2]), ..Rights::NONE }
             }
-            Domain::Leader => {
-                Rights { spec: Fields::Only(&[1, 2]), conditions: Conditions::Only(&[PLACED]), ..Rights::NONE }
-            }
+            Domain::Leader => Rights {
+                spec: Fields::Only(&[1, 2]),
+                status: Fields::Only(&[EVICT]),
+                conditions: Conditions::Only(&[PLACED]),
+                ..Rights::NONE
+            },
             Domain::Agent => {
                 Rights { remove: true, status: Fields::ALL, conditions: Conditions::AllBut(&[PLACED]), ..Rights::NONE }
             }
@@ -111,7 +122,10 @@ impl Kind for InstanceKind {
         let spec: v1::InstanceSpec = typed("spec", resource.spec.as_ref())?;
         let status: v1::InstanceStatus = typed("status", resource.status.as_ref())?;
         let requests = spec.template.and_then(|t| t.resources).and_then(|r| r.requests).unwrap_or_default();
+        let ready = status.conditions.iter().find(|c| c.r#type == READY && c.status == "True");
         Ok(Arc::new(Instance {
+            ready_since: ready.and_then(|c| c.last_transition_time.as_ref()).map(Time::from),
+            evict: status.evict,
             node: spec.node,
             node_uid: spec.node_uid,
             slot: u32::try_from(spec.slot).unwrap_or(0),

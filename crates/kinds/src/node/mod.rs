@@ -19,6 +19,8 @@ pub const KIND: &str = "Node";
 pub const SPEC: &str = "driftless.v1.NodeSpec";
 pub const STATUS: &str = "driftless.v1.NodeStatus";
 pub const READY: &str = "Ready";
+/// Nothing is left on a node that is being drained.
+pub const DRAINED: &str = "Drained";
 
 /// `silent_since`, the leader's field.
 const SILENT_SINCE: u32 = 6;
@@ -26,7 +28,9 @@ const SILENT_SINCE: u32 = 6;
 /// A node as decisions see it.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// Nothing new goes there; also while it's drained.
     pub cordon: bool,
+    pub drain: bool,
     pub capacity: v1::Capacity,
     pub silent_since: Option<Time>,
     pub ready: bool,
@@ -72,13 +76,13 @@ impl Kind for NodeKind {
             Domain::Leader => Rights {
                 remove: true,
                 status: Fields::Only(&[SILENT_SINCE]),
-                conditions: Conditions::Only(&[READY]),
+                conditions: Conditions::Only(&[READY, DRAINED]),
                 ..Rights::NONE
             },
             Domain::Agent => Rights {
                 create: true,
                 status: Fields::AllBut(&[SILENT_SINCE]),
-                conditions: Conditions::AllBut(&[READY]),
+                conditions: Conditions::AllBut(&[READY, DRAINED]),
                 ..Rights::NONE
             },
         }
@@ -88,7 +92,8 @@ impl Kind for NodeKind {
         let spec: v1::NodeSpec = typed("spec", resource.spec.as_ref())?;
         let status: v1::NodeStatus = typed("status", resource.status.as_ref())?;
         Ok(Arc::new(Node {
-            cordon: spec.cordon,
+            cordon: spec.cordon || spec.drain,
+            drain: spec.drain,
             capacity: status.capacity.unwrap_or_default(),
             silent_since: status.silent_since.as_ref().map(Time::from),
             ready: status.conditions.iter().any(|c| c.r#type == READY && c.status == "True"),
@@ -104,7 +109,11 @@ impl Kind for NodeKind {
         let status: v1::NodeStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
         let capacity = status.capacity.unwrap_or_default();
         let ready = status.conditions.iter().find(|c| c.r#type == READY).map_or("Unknown", |c| c.status.as_str());
-        let cordoned = if spec.cordon { ",cordoned" } else { "" };
+        let cordoned = match (spec.drain, spec.cordon) {
+            (true, _) => ",draining",
+            (false, true) => ",cordoned",
+            (false, false) => "",
+        };
         vec![
             format!("{ready}{cordoned}"),
             format!("{}m", capacity.cpu_millis),

@@ -1,17 +1,23 @@
-//! Is the node's agent there? Works under `leader`, since silence needs one judge.
+//! Is the node's agent there, and is the node to be emptied? Works under `leader`, since both need one judge.
 
 use std::time::Duration;
 
 use api::v1;
-use model::{Decision, Key, Next, Time, Until, Why, condition};
+use model::{Decision, Key, Move, Next, Step, Time, Until, Why, condition};
 
-use super::{KIND, Node, READY, STATUS};
-use crate::{Item, Reconciler, Scope, View, any};
+use super::{DRAINED, KIND, Node, READY, STATUS};
+use crate::{
+    Item, Lookup, Reconciler, Scope, View, World, any,
+    instance::{self, Instance},
+    text::count,
+};
 
 /// Silence before a node counts as Unknown.
 pub const UNKNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Silence before it is noted at all: twice a redial's longest pause, so that an agent that restarts leaves no trace.
 const NOTED_AFTER: Duration = Duration::from_secs(2);
+/// Evictions asked for in one step.
+const BATCH: usize = 100;
 
 pub struct Nodes;
 
@@ -28,52 +34,104 @@ impl Reconciler for Nodes {
         Scope::Leader
     }
 
-    fn wakes(&self, item: &Item) -> Vec<Key> {
-        match item.key.kind() {
-            KIND => vec![item.key.clone()],
-            _ => Vec::new(),
+    fn wakes(&self, world: &World, item: &Item) -> Vec<Key> {
+        if item.key.kind() == KIND {
+            return vec![item.key.clone()];
         }
+        let node = item.body::<Instance>().map(|instance| Key::new(KIND, "", &instance.node));
+        let draining = |key: &Key| world.get(key).and_then(|n| n.body::<Node>()).is_some_and(|n| n.drain);
+        node.filter(draining).into_iter().collect()
     }
 
     fn plan(&self, view: &View<'_>, item: &Item) -> Decision {
         let Some(node) = item.body::<Node>() else {
             return Next::Blocked(Why::new("NotANode", "the record can't be read as a Node")).into();
         };
-        if view.world.agents().contains(item.key.name()) {
-            let ready = condition(READY, Some(true), "AgentConnected", "its agent has a live session");
-            return decision(None, ready, Next::Settled(Why::new("AgentConnected", "its agent has a live session")));
-        }
-        silent(view, node)
+        let heard = hear(view, item, node);
+        let drain = drain(view, item, node);
+        let conditions = std::iter::once(heard.ready).chain(drain.condition).collect();
+        let status =
+            v1::NodeStatus { silent_since: heard.silent_since.map(Into::into), conditions, ..Default::default() };
+        Decision { next: drain.next.unwrap_or(heard.next), status: Some(any(STATUS, &status)) }
     }
 }
 
-/// No session: note it, then call it Unknown, each after a silence that this view itself witnessed.
-fn silent(view: &View<'_>, node: &Node) -> Decision {
+/// What the agent's session says.
+struct Heard {
+    silent_since: Option<Time>,
+    ready: v1::Condition,
+    next: Next,
+}
+
+/// Silence is noted, then called Unknown, each after a time that this view itself witnessed.
+fn hear(view: &View<'_>, item: &Item, node: &Node) -> Heard {
+    if view.world.agents().contains(item.key.name()) {
+        let ready = condition(READY, Some(true), "AgentConnected", "its agent has a live session");
+        let why = Why::new("AgentConnected", "its agent has a live session");
+        return Heard { silent_since: None, ready, next: Next::Settled(why) };
+    }
     let why = Why::new("AgentSilent", "its agent has no session");
-    let Some(since) = node.silent_since else {
-        let noted_at = view.live_since.plus(NOTED_AFTER);
-        if view.now < noted_at {
-            return Next::Wait(Until::Time(noted_at), why).into();
+    let since = match node.silent_since {
+        Some(since) => since,
+        None if view.now < view.live_since.plus(NOTED_AFTER) => {
+            let next = Next::Wait(Until::Time(view.live_since.plus(NOTED_AFTER)), why);
+            return Heard { silent_since: None, ready: as_before(node), next };
         }
-        let ready = condition(READY, Some(node.ready), "AgentSilent", "its agent has no session");
-        let ready = if node.ready { ready } else { unknown() };
-        return decision(Some(view.now), ready, Next::Wait(Until::Time(view.now.plus(UNKNOWN_AFTER)), why));
+        None => view.now,
     };
     let unknown_at = since.max(view.live_since).plus(UNKNOWN_AFTER);
     if view.now < unknown_at && node.ready {
-        let ready = condition(READY, Some(true), "AgentSilent", "its agent has no session");
-        return decision(Some(since), ready, Next::Wait(Until::Time(unknown_at), why));
+        return Heard {
+            silent_since: Some(since),
+            ready: as_before(node),
+            next: Next::Wait(Until::Time(unknown_at), why),
+        };
     }
-    decision(Some(since), unknown(), Next::Blocked(why))
-}
-
-fn unknown() -> v1::Condition {
     let message = "its agent has had no session for a while; what runs there is not known, and keeps running";
-    condition(READY, None, "AgentSilent", message)
+    let ready = condition(READY, None, "AgentSilent", message);
+    Heard { silent_since: Some(since), ready, next: Next::Blocked(why) }
 }
 
-fn decision(silent_since: Option<Time>, ready: v1::Condition, next: Next) -> Decision {
-    let status =
-        v1::NodeStatus { silent_since: silent_since.map(Into::into), conditions: vec![ready], ..Default::default() };
-    Decision { next, status: Some(any(STATUS, &status)) }
+fn as_before(node: &Node) -> v1::Condition {
+    match node.ready {
+        true => condition(READY, Some(true), "AgentSilent", "its agent has no session"),
+        false => condition(READY, None, "AgentSilent", "its agent has no session"),
+    }
+}
+
+#[derive(Default)]
+struct Drain {
+    condition: Option<v1::Condition>,
+    next: Option<Next>,
+}
+
+/// Asks for the eviction of what runs here. Each service's plan grants it within its own budget.
+fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
+    if !node.drain {
+        return Drain::default();
+    }
+    let here: Vec<(&Item, &Instance)> =
+        view.all::<Instance>(instance::KIND).filter(|(_, instance)| instance.node == item.key.name()).collect();
+    let unasked = here.iter().filter(|(item, instance)| !item.deleting() && instance.evict.is_none());
+    let moves: Vec<Move> = unasked.take(BATCH).map(|(one, _)| evict(one, item, view.now)).collect();
+    let left = condition(DRAINED, Some(false), "Draining", format!("{} still here", count(here.len(), "instance")));
+    if !moves.is_empty() {
+        let why = Why::new("Draining", format!("ask {} to go", count(moves.len(), "instance")));
+        return Drain { condition: Some(left), next: Some(Next::Do(Step { verb: "evict", moves }, why)) };
+    }
+    if here.is_empty() {
+        return Drain {
+            condition: Some(condition(DRAINED, Some(true), "Drained", "nothing is left here")),
+            next: None,
+        };
+    }
+    let names = here.iter().map(|(item, _)| item.key.clone());
+    let why = Why::new("Draining", format!("{} still here", count(here.len(), "instance"))).because_of(names);
+    Drain { condition: Some(left), next: Some(Next::Wait(Until::Change, why)) }
+}
+
+fn evict(instance: &Item, node: &Item, now: Time) -> Move {
+    let eviction = v1::Eviction { requested_by: format!("drain of node {}", node.key.name()), time: Some(now.into()) };
+    let status = v1::InstanceStatus { evict: Some(eviction), ..Default::default() };
+    Move::SetStatus { key: instance.key.clone(), uid: instance.uid().into(), status: any(instance::STATUS, &status) }
 }

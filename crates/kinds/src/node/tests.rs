@@ -47,7 +47,7 @@ fn silence_is_noted_then_called_unknown() {
 
 #[test]
 fn silence_that_this_view_did_not_witness_proves_nothing() {
-    check(None, Duration::from_secs(1), expect!["wait (AgentSilent: its agent has no session) ready=- silent=None"]);
+    check(None, Duration::from_secs(1), expect!["wait (AgentSilent: its agent has no session) ready=True silent=None"]);
     check(
         Some(LONG),
         Duration::from_secs(1),

@@ -19,6 +19,8 @@ pub const KIND: &str = "Placement";
 pub const NAME: &str = "default";
 pub const SPEC: &str = "driftless.v1.PlacementSpec";
 pub const STATUS: &str = "driftless.v1.PlacementStatus";
+/// False while the brake holds: more than half of the nodes are silent at once.
+pub const REACHABLE: &str = "NodesReachable";
 
 static INFO: Info = Info {
     kind: KIND,

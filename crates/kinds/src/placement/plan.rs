@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use api::v1;
 use model::{Decision, Key, Move, Next, Step, Why, condition};
 
-use super::{KIND, STATUS};
+use super::{KIND, REACHABLE, STATUS};
 use crate::{
-    Item, Lookup, Reconciler, Scope, View, any,
+    Item, Lookup, Reconciler, Scope, View, World, any,
     instance::{self, Instance, PLACED},
     node::{self, Node},
+    service,
     text::count,
 };
 
@@ -36,7 +37,7 @@ impl Reconciler for Placements {
         Scope::Leader
     }
 
-    fn wakes(&self, item: &Item) -> Vec<Key> {
+    fn wakes(&self, _world: &World, item: &Item) -> Vec<Key> {
         let look = match item.body::<Instance>() {
             // Bound ones matter too: one that goes gives room.
             Some(instance) => instance.node.is_empty() || item.deleting(),
@@ -51,7 +52,7 @@ impl Reconciler for Placements {
             .filter(|(item, instance)| instance.node.is_empty() && !item.deleting())
             .collect();
         if unbound.is_empty() {
-            return decision(0, Next::Settled(Why::new("AllPlaced", "every instance has a node")));
+            return decision(view, 0, Next::Settled(Why::new("AllPlaced", "every instance has a node")));
         }
         let mut nodes = Rooms::of(view);
         let mut binds = Vec::new();
@@ -63,36 +64,49 @@ impl Reconciler for Placements {
                 Err(why) => explanations.extend(explain(item, instance, &why)),
             }
         }
-        next(unbound.len(), binds, explanations)
+        next(view, unbound.len(), binds, explanations)
     }
 }
 
 /// Binds first; then what can't be bound is told why; then there is nothing but to wait.
-fn next(unbound: usize, binds: Vec<Move>, mut explanations: Vec<Move>) -> Decision {
+fn next(view: &View<'_>, unbound: usize, binds: Vec<Move>, mut explanations: Vec<Move>) -> Decision {
     let left = unbound - binds.len();
     if !binds.is_empty() {
         let why = Why::new("Placing", format!("bind {}", count(binds.len(), "instance")));
-        return decision(left, Next::Do(Step { verb: "bind", moves: binds }, why));
+        return decision(view, left, Next::Do(Step { verb: "bind", moves: binds }, why));
     }
     let why = Why::new("Unplaceable", format!("{} fit on no node", count(left, "instance")));
     if explanations.is_empty() {
-        return decision(left, Next::Blocked(why));
+        return decision(view, left, Next::Blocked(why));
     }
     explanations.truncate(BATCH);
-    decision(left, Next::Do(Step { verb: "explain", moves: explanations }, why))
+    decision(view, left, Next::Do(Step { verb: "explain", moves: explanations }, why))
 }
 
-fn decision(unplaced: usize, next: Next) -> Decision {
-    let why = next.why();
-    let placed = condition(PLACED, Some(unplaced == 0), if unplaced == 0 { "AllPlaced" } else { "Unplaceable" }, "");
+fn decision(view: &View<'_>, unplaced: usize, next: Next) -> Decision {
+    let reason = if unplaced == 0 { "AllPlaced" } else { "Unplaceable" };
+    let placed = condition(PLACED, Some(unplaced == 0), reason, next.why().message.clone());
     let status = v1::PlacementStatus {
         observed_generation: 1,
-        conditions: vec![v1::Condition { message: why.message.clone(), ..placed }],
+        conditions: vec![placed, reachable(view)],
         unplaced: i32::try_from(unplaced).unwrap_or(i32::MAX),
     };
     // While binds go on the record changes with each step anyway; its status is said once they are through.
     let status = (!matches!(&next, Next::Do(step, _) if step.verb == "bind")).then(|| any(STATUS, &status));
     Decision { next, status }
+}
+
+/// The alarm of the brake: so many nodes are silent that nothing is given up.
+fn reachable(view: &View<'_>) -> v1::Condition {
+    match service::brake(view) {
+        true => condition(
+            REACHABLE,
+            Some(false),
+            "Brake",
+            "more than half of the nodes are silent: nothing that runs there is replaced",
+        ),
+        false => condition(REACHABLE, Some(true), "EnoughNodes", "at least half of the nodes are heard"),
+    }
 }
 
 fn bind(item: &Item, instance: &Instance, room: &Room) -> Move {
@@ -169,6 +183,8 @@ impl Room {
     fn of(view: &View<'_>, item: &Item, node: &Node) -> Self {
         let closed = if item.deleting() {
             Some("being removed")
+        } else if node.drain {
+            Some("being drained")
         } else if node.cordon {
             Some("cordoned")
         } else if !view.world.agents().contains(item.key.name()) {

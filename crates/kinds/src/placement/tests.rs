@@ -5,7 +5,7 @@ use model::Key;
 use super::{KIND, NAME, Placements, SPEC};
 use crate::{
     World, any, instance,
-    testing::{add_node, fleet, metadata, plan, put, service_spec, words},
+    testing::{add_node, bare_fleet, metadata, plan, put, service_spec, words},
 };
 
 fn key() -> Key {
@@ -13,7 +13,7 @@ fn key() -> Key {
 }
 
 fn world(nodes: &[(&str, i64, i32)], instances: &str) -> World {
-    let mut world = fleet(&service_spec(3, 1, 0), instances);
+    let mut world = bare_fleet(&service_spec(3, 1, 0), instances);
     put(&mut world, metadata(KIND, NAME), any(SPEC, &v1::PlacementSpec {}), None);
     for (name, cpu, instances) in nodes {
         add_node(&mut world, name, *cpu, *instances);
@@ -65,7 +65,7 @@ fn says_per_node_what_did_not_fit() {
     check(&world(&[], "new-0?"), expect!["explain web-new-0 (Unplaceable)"]);
     let mut world = world(&[("n1", 1_000, 10), ("n2", 8_000, 0), ("n3", 8_000, 1)], "new-0?");
     asks_for(&mut world, "web-new-0", "64");
-    let cordoned = any(crate::node::SPEC, &v1::NodeSpec { cordon: true });
+    let cordoned = any(crate::node::SPEC, &v1::NodeSpec { cordon: true, drain: false });
     put(&mut world, metadata(crate::node::KIND, "n4"), cordoned, None);
     let decision = plan(&world, &Placements, &key());
     let model::Next::Do(step, _) = &decision.next else { panic!("{decision:?}") };

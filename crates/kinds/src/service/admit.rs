@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Service;
 use crate::{
     Template,
-    text::{Checker, cpu_millis, duration, memory_bytes},
+    text::{Checker, cpu_millis, duration, env_name, memory_bytes},
 };
 
 /// Instances of one service.
@@ -70,8 +70,32 @@ pub fn service(spec: &v1::ServiceSpec) -> Result<Service, Vec<Violation>> {
     let lost_after = duration(spec.lost_after.as_ref(), LOST_AFTER);
     let lost_after = check.read(lost_after, LOST_AFTER, "spec.lost_after", "must not be negative");
     check.require(spec.version.len() <= 128, "spec.version", "at most 128 bytes");
-    let service =
-        Service { replicas, version: spec.version.clone(), template, surge, unavailable, min_available, lost_after };
+    let rollout = spec.rollout.unwrap_or_default();
+    let min_ready = duration(rollout.min_ready.as_ref(), Duration::ZERO);
+    let min_ready = check.read(min_ready, Duration::ZERO, "spec.rollout.min_ready", "must not be negative");
+    let progress_deadline = rollout.progress_deadline.as_ref().map(|d| {
+        let positive = duration(Some(d), Duration::ZERO).filter(|d| *d > Duration::ZERO);
+        check.read(positive, Duration::from_secs(1), "spec.rollout.progress_deadline", "must be more than 0s")
+    });
+    check.require(
+        !rollout.auto_rollback || progress_deadline.is_some(),
+        "spec.rollout.auto_rollback",
+        "needs a progress_deadline: without one no rollout ever counts as failed",
+    );
+    let service = Service {
+        replicas,
+        version: spec.version.clone(),
+        template,
+        surge,
+        unavailable,
+        min_available,
+        lost_after,
+        min_ready,
+        progress_deadline,
+        auto_rollback: rollout.auto_rollback,
+        pause: rollout.pause,
+        status: v1::ServiceStatus::default(),
+    };
     if check.violations.is_empty() { Ok(service) } else { Err(check.violations) }
 }
 
@@ -126,13 +150,26 @@ fn check_template(check: &mut Checker, template: &v1::InstanceTemplate) {
     }
     check.require(template.env.len() <= ENV_MAX, &format!("{at}.env"), format!("more than {ENV_MAX} variables"));
     for (name, value) in &template.env {
-        let plain = !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && is_word(name);
+        let plain = env_name(name);
         check.require(
             plain,
             &format!("{at}.env[{name:?}]"),
             "a name holds letters, digits and '_', and starts with no digit",
         );
         check_text(check, &format!("{at}.env[{name:?}]"), value);
+    }
+    for (i, from) in template.env_from.iter().enumerate() {
+        check.require(!from.config.is_empty(), &format!("{at}.env_from[{i}].config"), "missing: a Config's name");
+        let plain = from.prefix.is_empty() || env_name(&from.prefix);
+        check.require(
+            plain,
+            &format!("{at}.env_from[{i}].prefix"),
+            "letters, digits and '_', not starting with a digit",
+        );
+    }
+    if let Some(stop_after) = template.on_disconnect.as_ref().and_then(|d| d.stop_after.as_ref()) {
+        let positive = duration(Some(stop_after), Duration::ZERO).is_some_and(|d| d >= Duration::from_secs(1));
+        check.require(positive, &format!("{at}.on_disconnect.stop_after"), "must be at least 1s");
     }
     check_ports(check, template);
     check_health(check, template);
@@ -148,10 +185,6 @@ fn check_template(check: &mut Checker, template: &v1::InstanceTemplate) {
     let dir = &template.working_dir;
     check.require(dir.is_empty() || dir.starts_with('/'), &format!("{at}.working_dir"), "must be an absolute path");
     check_text(check, &format!("{at}.working_dir"), dir);
-}
-
-fn is_word(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 fn check_text(check: &mut Checker, field: &str, text: &str) {

@@ -9,11 +9,16 @@ use model::{Conditions, Domain, Violation, fields::Fields};
 use crate::{Column, Info, Kind, Rights, Template, typed};
 
 mod admit;
+mod fleet;
 mod plan;
+mod status;
+mod target;
 #[cfg(test)]
 mod tests;
 
+pub use fleet::brake;
 pub use plan::Services;
+pub use status::AVAILABLE;
 
 pub const KIND: &str = "Service";
 pub const SPEC: &str = "driftless.v1.ServiceSpec";
@@ -33,6 +38,12 @@ pub struct Service {
     pub unavailable: usize,
     pub min_available: usize,
     pub lost_after: Duration,
+    pub min_ready: Duration,
+    pub progress_deadline: Option<Duration>,
+    pub auto_rollback: bool,
+    pub pause: bool,
+    /// What earlier looks wrote down.
+    pub status: v1::ServiceStatus,
 }
 
 static INFO: Info = Info {
@@ -78,7 +89,10 @@ impl Kind for ServiceKind {
     fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation> {
         let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref())?;
         match admit::service(&spec) {
-            Ok(service) => Ok(Arc::new(service)),
+            Ok(service) => {
+                let status = typed("status", resource.status.as_ref())?;
+                Ok(Arc::new(Service { status, ..service }))
+            }
             Err(violations) => Err(violations.into_iter().next().expect("an error names a violation")),
         }
     }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use api::v1;
 use bytes::Bytes;
 use expect_test::{Expect, expect};
@@ -12,7 +14,7 @@ use crate::{
     placement,
     service::Service,
     simulation::{Healthy, Nodes, Simulation},
-    testing::{NOW, add_node, fleet, metadata, plan, put, service_spec, words},
+    testing::{NOW, add_node, fleet, metadata, plan, put, service_spec, silence, words},
 };
 
 fn key() -> Key {
@@ -231,7 +233,6 @@ proptest! {
     ) {
         prop_assume!(surge + unavailable > 0);
         let mut world = fleet(&service_spec(replicas, surge, unavailable), &instances);
-        add_node(&mut world, "n1", 64_000, 100);
         put(&mut world, metadata(placement::KIND, placement::NAME), crate::any(placement::SPEC, &v1::PlacementSpec {}), None);
         let (before, mut ready_before) = counts(&world);
         let service = world.get(&key()).unwrap().body::<Service>().cloned().unwrap();
@@ -275,4 +276,199 @@ fn a_broken_template_never_takes_down_what_is_ready() {
     simulation.settle(20).unwrap();
     assert_eq!(counts(&simulation.world), (6, 5));
     assert_eq!(simulation.now, Time(NOW.0));
+}
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+fn two_nodes(spec: &v1::ServiceSpec, instances: &str) -> World {
+    let mut world = fleet(spec, instances);
+    add_node(&mut world, "n2", 64_000, 100);
+    world
+}
+
+fn with(world: &World, expected: Expect) {
+    expected.assert_eq(&words(&plan(world, &Services, &key())));
+}
+
+#[test]
+fn what_is_on_a_lost_node_is_given_up_and_replaced() {
+    let mut world = two_nodes(&service_spec(2, 1, 0), "new-0+ new-1+@2");
+    silence(&mut world, "n2", Duration::from_secs(29));
+    with(&world, expect!["wait (AllReady: 2 of 2 ready)"]);
+    silence(&mut world, "n2", Duration::from_secs(30));
+    with(&world, expect!["release uid-web-new-1, web-new-1 (NodeLost)"]);
+    let mut gone = fleet(&service_spec(2, 1, 0), "new-0+ new-1+@9");
+    with(&gone, expect!["release uid-web-new-1, web-new-1 (NodeLost)"]);
+    let spec = crate::any(crate::release::SPEC, &v1::ReleaseSpec::default());
+    put(&mut gone, metadata(crate::release::KIND, "uid-web-new-1"), spec, None);
+    with(&gone, expect!["release web-new-1 (NodeLost)"]);
+}
+
+#[test]
+fn the_brake_holds_when_most_nodes_are_silent() {
+    let mut world = two_nodes(&service_spec(2, 1, 0), "new-0+ new-1+@2");
+    silence(&mut world, "n1", LONG);
+    silence(&mut world, "n2", LONG);
+    with(&world, expect!["settled (AllReady: 2 of 2 ready)"]);
+    let mut single = fleet(&service_spec(1, 1, 0), "new-0+");
+    silence(&mut single, "n1", LONG);
+    with(&single, expect!["settled (AllReady: 1 of 1 ready)"]);
+}
+
+#[test]
+fn lost_instances_do_not_block_a_deletion() {
+    let mut world = deleted("new-0+@2");
+    add_node(&mut world, "n2", 1_000, 10);
+    silence(&mut world, "n2", LONG);
+    with(&world, expect!["release uid-web-new-0, web-new-0 (NodeLost)"]);
+}
+
+fn budget(min_available: i32, surge: i32) -> v1::ServiceSpec {
+    v1::ServiceSpec { min_available: Some(min_available), ..service_spec(2, surge, 1) }
+}
+
+#[test]
+fn evictions_are_granted_within_the_budget_one_after_the_other() {
+    check_spec(&budget(1, 0), "new-0+^ new-1+^", expect!["stop web-new-1 (Evicted)"]);
+    check_spec(&budget(1, 0), "new-0+^ new-1+!", expect!["wait (NotReady: 0 of 2 ready)"]);
+    check_spec(&budget(1, 0), "new-0+^ new-2+", expect!["stop web-new-0 (Evicted)"]);
+}
+
+#[test]
+fn a_replacement_comes_first_where_the_budget_is_spent() {
+    check_spec(&budget(2, 1), "new-0+^ new-1+", expect!["create web-new-2 (TooFew)"]);
+    check_spec(&budget(2, 1), "new-0+^ new-1+ new-2", expect!["wait (NotReady: 1 of 2 ready)"]);
+    check_spec(&budget(2, 1), "new-0+^ new-1+ new-2+", expect!["stop web-new-0 (Evicted)"]);
+    check_spec(
+        &budget(2, 0),
+        "new-0+^ new-1+",
+        expect![
+            "blocked (BudgetSpent: 1 instance asked to go, but 2 must stay ready (min_available) and no replacement may be made: raise max_surge)"
+        ],
+    );
+}
+
+#[test]
+fn an_unready_instance_never_blocks_a_drain() {
+    check_spec(&budget(1, 0), "new-0^ new-1+", expect!["stop web-new-0 (Evicted)"]);
+    check_spec(&budget(2, 0), "new-0^ new-1^", expect!["stop web-new-0, web-new-1 (Evicted)"]);
+}
+
+fn rollout(change: impl FnOnce(&mut v1::Rollout)) -> v1::ServiceSpec {
+    let mut spec = service_spec(2, 1, 0);
+    change(spec.rollout.as_mut().unwrap());
+    spec
+}
+
+fn seconds(seconds: i64) -> Option<prost_types::Duration> {
+    Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+#[test]
+fn an_instance_counts_only_after_min_ready() {
+    let spec = rollout(|r| r.min_ready = seconds(30));
+    check_spec(&spec, "old-0+ old-1+ new-2+", expect!["stop web-old-1 (Outdated)"]);
+    let spec = rollout(|r| r.min_ready = seconds(90));
+    check_spec(&spec, "old-0+ old-1+ new-2+", expect!["wait (NotReady: 0 of 2 ready)"]);
+}
+
+#[test]
+fn a_paused_rollout_replaces_nothing_but_what_is_missing() {
+    let spec = rollout(|r| r.pause = true);
+    check_spec(
+        &spec,
+        "old-0+ old-1+",
+        expect!["blocked (Paused: the rollout is paused with 2 instances of another template)"],
+    );
+    check_spec(&spec, "old-0+", expect!["create web-new-1 (TooFew)"]);
+    check_spec(
+        &spec,
+        "old-0+ old-1+ new-2+",
+        expect!["blocked (Paused: the rollout is paused with 2 instances of another template)"],
+    );
+}
+
+fn status_of(world: &World) -> v1::ServiceStatus {
+    v1::ServiceStatus::decode(plan(world, &Services, &key()).status.unwrap().value.as_slice()).unwrap()
+}
+
+fn set_status(world: &mut World, status: &v1::ServiceStatus) {
+    let resource = world.get(&key()).unwrap().resource.clone();
+    put(world, resource.metadata.unwrap(), resource.spec.unwrap(), Some(crate::any(super::STATUS, status)));
+}
+
+fn reason(status: &v1::ServiceStatus, condition_type: &str) -> String {
+    status.conditions.iter().find(|c| c.r#type == condition_type).unwrap().reason.clone()
+}
+
+#[test]
+fn a_rollout_without_progress_fails_at_its_deadline_and_goes_back() {
+    let spec = rollout(|r| (r.progress_deadline, r.auto_rollback) = (seconds(60), true));
+    let mut world = fleet(&spec, "old-0+ old-1+ new-2");
+    let good = v1::GoodTemplate {
+        template_hash: "old".into(),
+        version: "v1".into(),
+        template: Some(v1::InstanceTemplate { command: vec!["good".into()], ..Default::default() }),
+    };
+    let progress = |ago: u64| v1::Progress {
+        template_hash: "new".into(),
+        time: Some(NOW.minus(Duration::from_secs(ago)).into()),
+        ready: 0,
+    };
+    let status =
+        |ago| v1::ServiceStatus { last_good: Some(good.clone()), progress: Some(progress(ago)), ..Default::default() };
+    set_status(&mut world, &status(59));
+    with(&world, expect!["wait (NotReady: 0 of 2 ready)"]);
+    set_status(&mut world, &status(60));
+    let failed = status_of(&world);
+    assert_eq!(reason(&failed, "Progressing"), "DeadlineExceeded");
+    assert_eq!(failed.rolled_back, "new");
+    set_status(&mut world, &failed);
+    with(&world, expect!["stop web-new-2 (Outdated)"]);
+    let mut back = fleet(&spec, "old-0+ old-1+");
+    set_status(&mut back, &failed);
+    with(&back, expect!["settled (AllReady: 2 of 2 ready)"]);
+    let back = status_of(&back);
+    assert_eq!(reason(&back, "Ready"), "RolledBack");
+    assert_eq!((back.ready_replicas, back.updated_replicas), (2, 0));
+}
+
+#[test]
+fn progress_pushes_the_deadline_and_a_complete_rollout_is_remembered() {
+    let spec = rollout(|r| r.progress_deadline = seconds(60));
+    let mut world = fleet(&spec, "old-0+ new-2+");
+    let progress = v1::Progress { template_hash: "new".into(), time: Some(NOW.minus(LONG).into()), ready: 0 };
+    set_status(&mut world, &v1::ServiceStatus { progress: Some(progress), ..Default::default() });
+    let progress = status_of(&world).progress.unwrap();
+    assert_eq!((progress.ready, Time::from(&progress.time.unwrap())), (1, NOW));
+    let done = status_of(&fleet(&spec, "new-0+ new-1+"));
+    assert_eq!((done.progress, done.last_good.unwrap().template_hash), (None, "new".to_owned()));
+}
+
+#[test]
+fn a_config_is_part_of_the_template() {
+    let mut spec = service_spec(1, 1, 0);
+    let template = spec.template.as_mut().unwrap();
+    template.env_from = vec![v1::EnvFrom { config: "settings".into(), prefix: "APP_".into() }];
+    template.env.insert("APP_B".into(), "own".into());
+    let mut world = fleet(&spec, "");
+    with(
+        &world,
+        expect![
+            "blocked (ConfigMissing: spec.template.env_from names Config/default/settings, which does not exist; declare it)"
+        ],
+    );
+    let mut names = Vec::new();
+    for hash in ["one", "two"] {
+        let data = [("A", "1"), ("B", "2")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let metadata = v1::Metadata { template_hash: hash.into(), ..metadata(crate::config::KIND, "settings") };
+        put(&mut world, metadata, crate::any(crate::config::SPEC, &v1::ConfigSpec { data }), None);
+        let Next::Do(step, _) = plan(&world, &Services, &key()).next else { panic!("should create") };
+        let model::Move::Create(draft) = &step.moves[0] else { panic!("should create") };
+        let made = v1::InstanceSpec::decode(draft.spec.value.as_slice()).unwrap();
+        let env = made.template.unwrap().env;
+        assert_eq!((env["APP_A"].as_str(), env["APP_B"].as_str()), ("1", "own"));
+        names.push(draft.key.clone());
+    }
+    assert_ne!(names[0], names[1], "another content is another template");
 }

@@ -1,0 +1,61 @@
+//! Release: tells a node that came back that an instance of its was given up and replaced while it was silent.
+//!
+//! Written in the same transaction that removes the lost Instance's record; named by that instance's uid. The node's
+//! agent stops what it names and removes it. Has no reconciler.
+
+use std::{any::Any as StdAny, sync::Arc};
+
+use api::v1;
+use bytes::Bytes;
+use model::{Domain, Violation, fields::Fields};
+
+use crate::{Column, Info, Kind, Rights, Template, typed};
+
+pub const KIND: &str = "Release";
+pub const SPEC: &str = "driftless.v1.ReleaseSpec";
+pub const STATUS: &str = "driftless.v1.ReleaseStatus";
+
+pub struct ReleaseKind;
+
+static INFO: Info = Info {
+    kind: KIND,
+    plural: "releases",
+    short: &[],
+    namespaced: true,
+    global: false,
+    declared: false,
+    spec_type: SPEC,
+    status_type: STATUS,
+    columns: &[Column::new("NODE"), Column::new("INSTANCE")],
+};
+
+impl Kind for ReleaseKind {
+    fn info(&self) -> &'static Info {
+        &INFO
+    }
+
+    fn admit(&self, _spec: &Bytes) -> Result<Template, Vec<Violation>> {
+        Ok(Template::default())
+    }
+
+    fn rights(&self, domain: Domain) -> Rights {
+        match domain {
+            Domain::Shard => Rights { create: true, spec: Fields::ALL, ..Rights::NONE },
+            Domain::Agent | Domain::Leader => Rights { remove: true, ..Rights::NONE },
+            Domain::User => Rights { remove: true, ..Rights::NONE },
+        }
+    }
+
+    fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation> {
+        Ok(Arc::new(typed::<v1::ReleaseSpec>("spec", resource.spec.as_ref())?))
+    }
+
+    fn node(&self, resource: &v1::Resource) -> Option<String> {
+        typed::<v1::ReleaseSpec>("spec", resource.spec.as_ref()).ok().map(|spec| spec.node)
+    }
+
+    fn row(&self, resource: &v1::Resource) -> Vec<String> {
+        let spec: v1::ReleaseSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
+        vec![spec.node, spec.instance.unwrap_or_default().name]
+    }
+}

@@ -1,0 +1,221 @@
+//! A service's instances, by what may be done with them.
+
+use std::time::Duration;
+
+use model::{Key, Move, Next, Time};
+
+use super::{Service, target::Target};
+use crate::{
+    Item, Lookup, View, any,
+    instance::{self, Instance},
+    node::{self, Node},
+    release,
+};
+
+/// Everything the service owns, in key order within each group. Each instance is in exactly one.
+#[derive(Default)]
+pub struct Fleet<'a> {
+    /// Of the target's template.
+    pub updated: Vec<One<'a>>,
+    /// Of another template.
+    pub outdated: Vec<One<'a>>,
+    /// Somebody asked for them to go, and nobody granted it yet.
+    pub evicting: Vec<One<'a>>,
+    /// Asked to go; they hold their slots until their trees are gone.
+    pub stopping: Vec<One<'a>>,
+    /// On a node that has been silent for too long, or is gone. Neither ready nor live; they hold their slots until
+    /// their records are removed.
+    pub lost: Vec<One<'a>>,
+    /// The next time at which one of them counts differently though nothing happened.
+    pub wake: Option<Time>,
+}
+
+#[derive(Clone, Copy)]
+pub struct One<'a> {
+    pub item: &'a Item,
+    pub instance: &'a Instance,
+    /// Ready; one of the target's template has also been so for as long as the rollout asks.
+    pub available: bool,
+}
+
+/// How a node stands, for what is bound to it.
+enum Standing {
+    Fine,
+    /// Silent; lost from then on.
+    LostAt(Time),
+    Lost,
+}
+
+impl<'a> Fleet<'a> {
+    pub fn of(view: &View<'a>, item: &'a Item, service: &Service, target: &Target) -> Self {
+        let mut fleet = Self::default();
+        let brake = brake(view);
+        for (item, instance) in view.children_of::<Instance>(item.uid()) {
+            let one = One { item, instance, available: instance.ready };
+            match standing(view, instance, service.lost_after) {
+                Standing::Lost if !brake => fleet.lost.push(one),
+                Standing::LostAt(at) if !brake => {
+                    fleet.wake_at(at);
+                    fleet.sort_in(view, one, service, target);
+                }
+                _ => fleet.sort_in(view, one, service, target),
+            }
+        }
+        fleet
+    }
+
+    fn sort_in(&mut self, view: &View<'_>, one: One<'a>, service: &Service, target: &Target) {
+        if one.item.deleting() {
+            self.stopping.push(one);
+        } else if one.instance.evict.is_some() {
+            self.evicting.push(one);
+        } else if one.instance.template_hash != target.hash {
+            self.outdated.push(one);
+        } else {
+            // Only of the new ones is it asked that they have proven themselves.
+            let ready_at = ready_at(one.instance, service.min_ready);
+            let available = one.instance.ready && ready_at <= view.now;
+            if one.instance.ready && !available {
+                self.wake_at(ready_at);
+            }
+            self.updated.push(One { available, ..one });
+        }
+    }
+
+    fn wake_at(&mut self, at: Time) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+
+    /// Not asked to go by this service.
+    pub fn wanted(&self) -> impl Iterator<Item = One<'a>> {
+        self.updated.iter().chain(&self.outdated).chain(&self.evicting).copied()
+    }
+
+    /// May have a process.
+    pub fn live(&self) -> impl Iterator<Item = One<'a>> {
+        self.wanted().chain(self.stopping.iter().copied())
+    }
+
+    /// Hold a slot.
+    pub fn all(&self) -> impl Iterator<Item = One<'a>> {
+        self.live().chain(self.lost.iter().copied())
+    }
+
+    pub fn available(&self) -> usize {
+        self.wanted().filter(|one| one.available).count()
+    }
+
+    /// What the first troubled instance of the target's template says.
+    pub fn trouble(&self) -> Option<String> {
+        let one = self.updated.iter().find_map(|one| Some((one.item.key.name(), one.instance.trouble()?)));
+        one.map(|(name, words)| format!("{name}: {words}"))
+    }
+
+    /// What is counted once the step is done.
+    pub fn after(&self, next: &Next) -> Counts {
+        let ready = |all: &[One<'_>]| all.iter().filter(|one| one.available).count();
+        let mut counts = Counts {
+            updated: self.updated.len(),
+            updated_ready: ready(&self.updated),
+            others: self.outdated.len() + self.evicting.len(),
+            others_ready: ready(&self.outdated) + ready(&self.evicting),
+        };
+        let Next::Do(step, _) = next else { return counts };
+        for change in &step.moves {
+            match change {
+                Move::Create(draft) if draft.key.kind() == instance::KIND => counts.updated += 1,
+                Move::Delete { key, .. } => counts.stop(self, key),
+                Move::Create(_) | Move::Remove { .. } | Move::SetSpec { .. } | Move::SetStatus { .. } => {}
+            }
+        }
+        counts
+    }
+}
+
+/// Instances that are not asked to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Of the target's template.
+    pub updated: usize,
+    pub updated_ready: usize,
+    /// Outdated or to be evicted.
+    pub others: usize,
+    pub others_ready: usize,
+}
+
+impl Counts {
+    pub fn ready(self) -> usize {
+        self.updated_ready + self.others_ready
+    }
+
+    fn stop(&mut self, fleet: &Fleet<'_>, key: &Key) {
+        let Some(one) = fleet.wanted().find(|one| one.item.key == *key) else { return };
+        if fleet.updated.iter().any(|updated| updated.item.key == *key) {
+            self.updated -= 1;
+            self.updated_ready -= usize::from(one.available);
+        } else {
+            self.others -= 1;
+            self.others_ready -= usize::from(one.available);
+        }
+    }
+}
+
+impl One<'_> {
+    pub fn stop(&self) -> Move {
+        Move::Delete { key: self.item.key.clone(), uid: self.item.uid().into() }
+    }
+
+    pub fn remove(&self) -> Move {
+        Move::Remove { key: self.item.key.clone(), uid: self.item.uid().into() }
+    }
+
+    /// Gives a lost one up: its node is told, should it come back, and its record goes. In that order, so that a step
+    /// which is cut between the two forgets nothing.
+    pub fn release(&self, view: &View<'_>) -> Vec<Move> {
+        let key = self.item.key.sibling(release::KIND, self.item.uid());
+        if view.world.get(&key).is_some() {
+            return vec![self.remove()];
+        }
+        let spec = api::v1::ReleaseSpec {
+            node: self.instance.node.clone(),
+            node_uid: self.instance.node_uid.clone(),
+            instance: Some((&self.item.key).into()),
+            instance_uid: self.item.uid().into(),
+        };
+        let draft = model::Draft { key, labels: Vec::new(), spec: any(release::SPEC, &spec), status: None };
+        vec![Move::Create(Box::new(draft)), self.remove()]
+    }
+}
+
+fn ready_at(instance: &Instance, min_ready: Duration) -> Time {
+    instance.ready_since.map_or(Time::default(), |since| since.plus(min_ready))
+}
+
+/// More than half of the nodes are silent at once: that is more likely our own blindness than their death, so nothing is
+/// given up. `Placement` raises the alarm.
+pub fn brake(view: &View<'_>) -> bool {
+    let (mut silent, mut all) = (0, 0);
+    for (_, node) in view.all::<Node>(node::KIND) {
+        all += 1;
+        silent += usize::from(node.silent_since.is_some());
+    }
+    silent * 2 > all
+}
+
+fn standing(view: &View<'_>, instance: &Instance, lost_after: Duration) -> Standing {
+    if instance.node.is_empty() {
+        return Standing::Fine;
+    }
+    let node = view.world.get(&Key::new(node::KIND, "", &instance.node));
+    let Some((item, node)) = node.and_then(|item| Some((item, item.body::<Node>()?))) else { return Standing::Lost };
+    if !instance.node_uid.is_empty() && item.uid() != instance.node_uid {
+        return Standing::Lost;
+    }
+    match node.silent_since {
+        None => Standing::Fine,
+        Some(since) => {
+            let lost_at = since.max(view.live_since).plus(lost_after);
+            if view.now >= lost_at { Standing::Lost } else { Standing::LostAt(lost_at) }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What a server offers beyond a store, called from afar; and logs, which only a client asks for.
+
+use ::api::v1;
+use async_trait::async_trait;
+use futures::StreamExt;
+use model::{Fence, Key, Revision};
+use store::{Api, Caller, Error, LogStream, Result};
+
+use super::{
+    Remote, locked,
+    pool::{Signature, answer},
+    report::Link,
+};
+use crate::error::{Call, from_status};
+
+#[async_trait]
+impl Api for Remote {
+    async fn apply(&self, caller: &Caller, request: v1::ApplyRequest) -> Result<v1::ApplyResponse> {
+        let signature = Signature::new(caller)?;
+        let applied = self.pool.call(Call::Write, |server| {
+            let request = signature.on(request.clone());
+            async move { answer(server.resources().apply(request)).await }
+        });
+        applied.await
+    }
+
+    async fn delete(&self, caller: &Caller, request: v1::DeleteRequest) -> Result<v1::DeleteResponse> {
+        let signature = Signature::new(caller)?;
+        let deleted = self.pool.call(Call::Write, |server| {
+            let request = signature.on(request.clone());
+            async move { answer(server.resources().delete(request)).await }
+        });
+        deleted.await
+    }
+
+    async fn update_status(
+        &self,
+        caller: &Caller,
+        request: v1::UpdateStatusRequest,
+    ) -> Result<v1::UpdateStatusResponse> {
+        let signature = Signature::new(caller)?;
+        let updated = self.pool.call(Call::Write, |server| {
+            let request = signature.on(request.clone());
+            async move { answer(server.resources().update_status(request)).await }
+        });
+        updated.await
+    }
+
+    async fn entries(&self, request: v1::HistoryRequest) -> Result<v1::HistoryResponse> {
+        self.read_entries(request).await
+    }
+
+    /// Opens the node's report stream, in place of an older one, and keeps it open.
+    async fn register_node(&self, caller: &Caller, hello: v1::NodeHello) -> Result<String> {
+        let node = hello.node.clone();
+        let session = self.session(&hello.session);
+        let signature = Signature::new(caller)?;
+        let (link, uid) = Link::open(self.pool.clone(), signature, session, self.logs.clone(), hello).await?;
+        locked(&self.links).insert(node, link.into());
+        Ok(uid)
+    }
+
+    /// Over the stream that `register_node` opened. Needs no caller: the stream said who it is.
+    async fn report(
+        &self,
+        _caller: &Caller,
+        fence: Fence,
+        node: &str,
+        batch: v1::ReportBatch,
+    ) -> Result<(Revision, Vec<Key>)> {
+        let link = locked(&self.links).get(node).cloned();
+        let link =
+            link.ok_or_else(|| Error::Fenced(format!("node {node} isn't registered here; register it first")))?;
+        link.report(fence, batch).await
+    }
+}
+
+impl Remote {
+    /// What an instance wrote, from whichever server its node's agent is attached to.
+    pub async fn logs(&self, caller: &Caller, request: v1::LogsRequest) -> Result<LogStream> {
+        let signature = Signature::new(caller)?;
+        let mut answered = Err(Error::Unavailable("no server".into()));
+        for server in self.pool.all() {
+            let opening = tokio::time::timeout(self.pool.deadline, async {
+                answer(server.agents().logs(signature.on(request.clone()))).await
+            });
+            answered = match opening.await {
+                Ok(Ok(chunks)) => Ok(chunks),
+                Ok(Err(status)) => Err(from_status(&status, Call::Read)),
+                Err(_) => Err(Error::Unavailable("the log didn't begin in time".into())),
+            };
+            if !matches!(answered, Err(Error::Unavailable(_))) {
+                break;
+            }
+        }
+        let chunks = answered?;
+        Ok(chunks.map(|chunk| chunk.map(|c| c.data.into()).map_err(|s| from_status(&s, Call::Read))).boxed())
+    }
+}

@@ -1,0 +1,208 @@
+//! `AgentService`: one stream for each agent's reports, one for each log that somebody reads.
+
+use std::{sync::Arc, time::Duration};
+
+use api::v1;
+use bytes::Bytes;
+use futures::{
+    FutureExt, StreamExt,
+    stream::{self, Stream},
+};
+use model::{Fence, Key};
+use prost::Message;
+use store::{Api, Caller, Error, Result};
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status, Streaming};
+use v1::{report_request::Request as Ask, report_response::Response as Tell};
+
+use super::{
+    Service,
+    drain::UntilDrain,
+    draining, first,
+    hub::{Attachment, Chunks},
+    refuse, status,
+};
+use crate::{identity, rpc::agent_service_server::AgentService};
+
+/// For finding out which server an agent is attached to; it only makes an error's text better.
+const LOOKUP_MAX: Duration = Duration::from_secs(1);
+
+#[tonic::async_trait]
+impl AgentService for Service {
+    type ReportStream = UntilDrain<v1::ReportResponse>;
+    type LogsStream = UntilDrain<v1::LogsResponse>;
+
+    async fn report(
+        &self,
+        request: Request<Streaming<v1::ReportRequest>>,
+    ) -> Result<Response<Self::ReportStream>, Status> {
+        let caller = identity::caller(request.metadata()).map_err(status)?;
+        self.open_report(caller, request.into_inner()).boxed().await.map(Response::new)
+    }
+
+    async fn logs(&self, request: Request<v1::LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
+        identity::caller(request.metadata()).map_err(status)?;
+        let chunks = self.open_log(request.into_inner()).boxed().await.map_err(status)?;
+        let data = tokio_stream::wrappers::ReceiverStream::new(chunks)
+            .map(|chunk| chunk.map(|bytes| v1::LogsResponse { data: bytes.into() }).map_err(status));
+        Ok(Response::new(UntilDrain::new(data, &self.drain, Err(draining()))))
+    }
+}
+
+impl Service {
+    async fn open_report(
+        &self,
+        caller: Caller,
+        mut requests: Streaming<v1::ReportRequest>,
+    ) -> Result<UntilDrain<v1::ReportResponse>, Status> {
+        match first(&mut requests).await?.request {
+            Some(Ask::Hello(hello)) => {
+                let (accepted, reports) = self.accept(caller, hello, requests).await.map_err(status)?;
+                let answers = stream::once(async { Ok(tell(Tell::Accepted(accepted))) }).chain(reports.answers());
+                Ok(UntilDrain::new(answers, &self.drain, Err(draining())))
+            }
+            Some(Ask::Log(chunk)) => {
+                let gone = || status(Error::Unavailable("nobody reads that log any more".into()));
+                let reader = self.hub.answer(chunk.id).ok_or_else(gone)?;
+                // Says nothing; ends when the log does, or when nobody reads it.
+                let relayed = stream::once(relay(requests, chunk, reader)).filter_map(|()| async { None });
+                Ok(UntilDrain::new(relayed, &self.drain, Err(draining())))
+            }
+            _ => Err(status(Error::invalid("request", "the first message should be a hello, or a log's first chunk"))),
+        }
+    }
+
+    async fn accept(
+        &self,
+        caller: Caller,
+        hello: v1::NodeHello,
+        requests: Streaming<v1::ReportRequest>,
+    ) -> Result<(v1::HelloAccepted, Reports)> {
+        let fence = Fence::Session { session: hello.session.clone(), attach: hello.attach };
+        let node = hello.node.clone();
+        let incarnation = self.api.cluster().await?.incarnation;
+        let node_uid = self.api.register_node(&caller, hello).await?;
+        let (attachment, logs) = self.hub.attach(&node);
+        let api = self.api.clone();
+        let reports = Reports { api, caller, fence, node, requests, logs, _attachment: attachment, ended: false };
+        Ok((v1::HelloAccepted { node_uid, incarnation }, reports))
+    }
+
+    /// The instance's node decides which agent to ask.
+    async fn open_log(&self, request: v1::LogsRequest) -> Result<Chunks> {
+        let key = Key::new("Instance", &request.namespace, &request.instance);
+        let object = self.api.get(&key).await?.ok_or_else(|| Error::NotFound(key.clone()))?;
+        let corrupt = |error: prost::DecodeError| Error::Corrupt(format!("{key}: {error}"));
+        let spec = object.resource().map_err(corrupt)?.spec.unwrap_or_default();
+        let node = v1::InstanceSpec::decode(spec.value.as_slice()).map_err(corrupt)?.node;
+        if node.is_empty() {
+            return Err(Error::Unavailable(format!("{key} is not placed on a node yet")));
+        }
+        let start = v1::LogStart {
+            id: 0,
+            namespace: request.namespace,
+            instance: request.instance,
+            follow: request.follow,
+            tail: request.tail,
+        };
+        match self.hub.open(&node, start).await {
+            Some(opened) => opened,
+            None => Err(self.elsewhere(&node).await),
+        }
+    }
+
+    async fn elsewhere(&self, node: &str) -> Error {
+        let members = async { self.api.coordination().await.ok()?.next().await?.ok() };
+        let members = tokio::time::timeout(LOOKUP_MAX, members).await.ok().flatten();
+        let server = members.as_ref().and_then(|state| {
+            let agent = state.members.iter().find(|m| m.role == "agent" && m.name == node)?;
+            Some(agent.server.as_str()).filter(|server| *server != self.name)
+        });
+        let here = &self.name;
+        Error::Unavailable(match server {
+            Some(server) => format!("the agent of node {node} isn't attached to this server ({here}) but to {server}"),
+            None => format!("the agent of node {node} isn't attached to this server ({here})"),
+        })
+    }
+}
+
+fn tell(response: Tell) -> v1::ReportResponse {
+    v1::ReportResponse { response: Some(response) }
+}
+
+/// One agent's stream after its hello.
+struct Reports {
+    api: Arc<dyn Api>,
+    caller: Caller,
+    fence: Fence,
+    node: String,
+    requests: Streaming<v1::ReportRequest>,
+    logs: mpsc::Receiver<v1::LogStart>,
+    _attachment: Attachment,
+    ended: bool,
+}
+
+impl Reports {
+    fn answers(self) -> impl Stream<Item = Result<v1::ReportResponse, Status>> {
+        stream::unfold(self, |mut reports| async move { reports.answer().await.map(|answer| (answer, reports)) })
+    }
+
+    /// Commits one batch before it looks at the next: that is the order of reports. Any failure ends the stream, and the
+    /// agent begins anew with what is true then.
+    async fn answer(&mut self) -> Option<Result<v1::ReportResponse, Status>> {
+        if self.ended {
+            return None;
+        }
+        let message = tokio::select! {
+            message = self.requests.message() => message,
+            Some(start) = self.logs.recv() => return Some(Ok(tell(Tell::LogStart(start)))),
+        };
+        let answer = match message {
+            Ok(Some(v1::ReportRequest { request: Some(Ask::Batch(batch)) })) => self.commit(batch).await,
+            Ok(Some(_)) => Err(status(Error::invalid("request", "should be a batch"))),
+            Ok(None) => return None,
+            Err(broken) => Err(refuse::inbound(broken)),
+        };
+        self.ended = answer.is_err();
+        Some(answer)
+    }
+
+    async fn commit(&self, batch: v1::ReportBatch) -> Result<v1::ReportResponse, Status> {
+        let sequence = batch.sequence;
+        let (revision, refused) =
+            self.api.report(&self.caller, self.fence.clone(), &self.node, batch).await.map_err(status)?;
+        let refused = refused.iter().map(Into::into).collect();
+        Ok(tell(Tell::Ack(v1::ReportAck { sequence, revision: revision.0, refused })))
+    }
+}
+
+/// Hands a log's chunks to its reader, no faster than they are read.
+async fn relay(mut requests: Streaming<v1::ReportRequest>, first: v1::LogChunk, reader: mpsc::Sender<Result<Bytes>>) {
+    let mut chunk = first;
+    loop {
+        if !chunk.data.is_empty() && reader.send(Ok(chunk.data.into())).await.is_err() {
+            return;
+        }
+        if chunk.end {
+            let failed = Some(chunk.error).filter(|error| !error.is_empty());
+            if let Some(error) = failed {
+                // The reader may be gone, and then needs no reason.
+                let _ = reader.send(Err(Error::Unavailable(error))).await;
+            }
+            return;
+        }
+        let next = tokio::select! {
+            message = requests.message() => message,
+            () = reader.closed() => return,
+        };
+        chunk = match next {
+            Ok(Some(v1::ReportRequest { request: Some(Ask::Log(chunk)) })) => chunk,
+            _ => {
+                let broken =
+                    Error::Unavailable("the agent's stream broke; the log goes on where it can be read".into());
+                let _ = reader.send(Err(broken)).await;
+                return;
+            }
+        };
+    }
+}

@@ -1,0 +1,111 @@
+//! Which agent's stream is here, and which log requests wait for an answer.
+//!
+//! A request for a log goes down the stream of the node's agent; the chunks come up on a stream of their own and are
+//! handed straight to whoever asked. So each log has the flow control of its own HTTP/2 stream, and nothing is kept here
+//! but `CHUNKS_MAX` chunks.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use api::v1;
+use bytes::Bytes;
+use store::{Error, Result};
+use tokio::sync::{mpsc, oneshot};
+
+/// Chunks on their way from an agent to a reader.
+const CHUNKS_MAX: usize = 8;
+/// Log requests that an agent's stream hasn't taken yet.
+const REQUESTS_MAX: usize = 64;
+/// An agent answers a request for a log this soon.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Pieces of one log; an error is its last.
+pub type Chunks = mpsc::Receiver<Result<Bytes>>;
+
+#[derive(Default)]
+pub struct Hub {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Counts streams, so that an old one doesn't take a newer one's place away.
+    streams: u64,
+    nodes: HashMap<String, (u64, mpsc::Sender<v1::LogStart>)>,
+    waiting: HashMap<u64, oneshot::Sender<Chunks>>,
+}
+
+impl Hub {
+    /// The agent of this node is here, until the guard is dropped or its next stream comes.
+    pub fn attach(self: &Arc<Self>, node: &str) -> (Attachment, mpsc::Receiver<v1::LogStart>) {
+        let (sender, requests) = mpsc::channel(REQUESTS_MAX);
+        let mut state = self.state();
+        state.streams += 1;
+        let stream = state.streams;
+        state.nodes.insert(node.to_owned(), (stream, sender));
+        (Attachment { hub: self.clone(), node: node.to_owned(), stream }, requests)
+    }
+
+    /// Asks the node's agent for a log. None: its agent isn't here.
+    pub async fn open(self: &Arc<Self>, node: &str, mut start: v1::LogStart) -> Option<Result<Chunks>> {
+        start.id = rand::random();
+        let id = start.id;
+        let (answer, answered) = oneshot::channel();
+        let sender = {
+            let mut state = self.state();
+            let sender = state.nodes.get(node)?.1.clone();
+            state.waiting.insert(id, answer);
+            sender
+        };
+        let _waiting = Waiting { hub: self, id };
+        if sender.try_send(start).is_err() {
+            return Some(Err(Error::Unavailable(format!("the agent of node {node} takes no log requests now"))));
+        }
+        Some(match tokio::time::timeout(ANSWER_MAX, answered).await {
+            Ok(Ok(chunks)) => Ok(chunks),
+            _ => Err(Error::Unavailable(format!("the agent of node {node} didn't answer in time"))),
+        })
+    }
+
+    /// The log of that request comes now. None: nobody waits for it any more.
+    pub fn answer(&self, id: u64) -> Option<mpsc::Sender<Result<Bytes>>> {
+        let waiting = self.state().waiting.remove(&id)?;
+        let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
+        waiting.send(chunks).ok()?;
+        Some(sender)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An agent's stream, while it lives.
+pub struct Attachment {
+    hub: Arc<Hub>,
+    node: String,
+    stream: u64,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let mut state = self.hub.state();
+        if state.nodes.get(&self.node).is_some_and(|(stream, _)| *stream == self.stream) {
+            state.nodes.remove(&self.node);
+        }
+    }
+}
+
+struct Waiting<'a> {
+    hub: &'a Hub,
+    id: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.hub.state().waiting.remove(&self.id);
+    }
+}

@@ -50,6 +50,10 @@ use crate::{
 const STREAMS_MAX: u32 = 16_384;
 /// Streams that a client reset before they were looked at; one that cancels all its watches at once is no attacker.
 const PENDING_RESETS_MAX: usize = 4_096;
+/// Bytes of one stream, and of all streams of a connection, that weren't looked at yet. The second is many times the
+/// first, so that logs which nobody reads at the moment don't hold up the reports of the same agent.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
 /// Two unanswered pings' time until a silent client's streams break.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -144,6 +148,8 @@ pub async fn serve(
 fn builder(config: &Config) -> Result<Server, Error> {
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
         .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT));

@@ -1,0 +1,233 @@
+//! Reports and logs.
+
+use std::sync::{Arc, Mutex};
+
+use api::v1;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use model::{Actor, Fence, Key, Revision};
+use prost::Message;
+use store::{Api, Caller, Error, LogSource, LogStream, Result, Store, Transaction, conformance::put};
+use tokio::sync::oneshot;
+use wire::Remote;
+
+use crate::{
+    double::Double,
+    setup::{Server, eventually, one, remote, session, soon},
+};
+
+fn agent() -> Caller {
+    Caller::new(Actor::new("agent", "n1"))
+}
+
+fn hello(attach: u64) -> v1::NodeHello {
+    v1::NodeHello { node: "n1".into(), session: "a".into(), attach, ..Default::default() }
+}
+
+fn fence() -> Fence {
+    Fence::Session { session: "a".into(), attach: 1 }
+}
+
+fn batch(sequence: u64) -> v1::ReportBatch {
+    v1::ReportBatch { sequence, ..Default::default() }
+}
+
+async fn register(remote: &Remote) {
+    remote.open_session(session("a", "agent", "n1")).await.unwrap();
+    assert_eq!(remote.register_node(&agent(), hello(1)).await, Ok("uid-of-n1".into()));
+}
+
+#[tokio::test]
+async fn batches_are_committed_in_order() {
+    let (double, _server, remote) = one().await;
+    assert!(matches!(remote.report(&agent(), fence(), "n1", batch(1)).await, Err(Error::Fenced(_))));
+    register(&remote).await;
+    let mut first = batch(1);
+    let web = Key::new("Instance", "default", "web-1");
+    first.instances.push(v1::InstanceReport { key: Some((&web).into()), ..Default::default() });
+    assert_eq!(remote.report(&agent(), fence(), "n1", first).await, Ok((Revision(41), vec![web])));
+    let caller = agent();
+    let reports = (2..20).map(|sequence| remote.report(&caller, fence(), "n1", batch(sequence)));
+    futures::future::try_join_all(reports).await.unwrap();
+    let heard: Vec<String> = (1..20).map(|n| format!("agent/n1  {:?}", format!("report n1 session a#1 {n}"))).collect();
+    assert_eq!(double.heard()[1..], heard);
+}
+
+#[tokio::test]
+async fn a_refused_batch_is_told_and_the_link_goes_on() {
+    let (double, _server, remote) = one().await;
+    register(&remote).await;
+    double.failures.lock().unwrap().push(Error::Unavailable("no quorum".into()));
+    let refused = remote.report(&agent(), fence(), "n1", batch(1)).await;
+    assert_eq!(refused, Err(Error::Unavailable("no quorum".into())));
+    assert_eq!(remote.report(&agent(), fence(), "n1", batch(2)).await, Ok((Revision(42), vec![])));
+    let other = Fence::Session { session: "b".into(), attach: 1 };
+    assert!(matches!(remote.report(&agent(), other, "n1", batch(3)).await, Err(Error::Fenced(_))));
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_accepted_any_more_must_register_anew() {
+    let (double, server, remote) = one().await;
+    register(&remote).await;
+    // The batch, then the hello of the next stream.
+    let taken = Error::Conflict { key: Key::new("Node", "", "n1"), message: "another machine has the name".into() };
+    double.failures.lock().unwrap().extend([taken.clone(), Error::Fenced("a#1 isn't current".into())]);
+    assert!(matches!(remote.report(&agent(), fence(), "n1", batch(1)).await, Err(Error::Fenced(_))));
+    eventually("the link is over, and says why", || async {
+        remote.report(&agent(), fence(), "n1", batch(2)).await == Err(taken.clone())
+    })
+    .await;
+    remote.register_node(&agent(), hello(1)).await.unwrap();
+    remote.report(&agent(), fence(), "n1", batch(3)).await.unwrap();
+    drop(server);
+}
+
+#[tokio::test]
+async fn reports_follow_the_session_to_another_server() {
+    let double = Arc::new(Double::default());
+    let (first, second) = (Server::named(double.clone(), "s1").await, Server::named(double.clone(), "s2").await);
+    let remote = remote([first.address(), second.address()]);
+    register(&remote).await;
+    drop(first);
+    eventually("a report goes through", || async {
+        // It was sent on the dying stream, or comes through the next.
+        remote.report(&agent(), fence(), "n1", batch(1)).await.is_ok()
+    })
+    .await;
+    assert_eq!(remote.attach_of("a"), Some(2));
+    let heard = double.heard();
+    let last = heard.last().unwrap();
+    assert!(last.contains("report n1 session a#2 1"), "under the newest attach number: {heard:?}");
+}
+
+/// A log of so many chunks; then, if asked to follow, one that never ends.
+struct Log {
+    chunks: usize,
+    /// Sent when the stream is dropped.
+    dropped: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+struct Dropped(Option<oneshot::Sender<()>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.take().map(|sender| sender.send(()));
+    }
+}
+
+#[async_trait]
+impl LogSource for Log {
+    async fn open(&self, start: v1::LogStart) -> Result<LogStream> {
+        if start.instance == "unreadable" {
+            return Err(Error::Unavailable("its log was deleted".into()));
+        }
+        let guard = Dropped(self.dropped.lock().unwrap().take());
+        let lines = stream::iter((0..self.chunks).map(|n| Ok(Bytes::from(format!("line {n}\n")))));
+        let rest = match start.follow {
+            true => stream::pending().boxed(),
+            false => stream::empty().boxed(),
+        };
+        Ok(lines.chain(rest).inspect(move |_| assert!(guard.0.is_some())).boxed())
+    }
+}
+
+async fn instance(double: &Double, name: &str, node: &str) {
+    let spec = v1::InstanceSpec { node: node.into(), ..Default::default() };
+    let metadata =
+        v1::Metadata { kind: "Instance".into(), namespace: "default".into(), name: name.into(), ..Default::default() };
+    let spec = prost_types::Any {
+        type_url: "type.googleapis.com/driftless.v1.InstanceSpec".into(),
+        value: spec.encode_to_vec(),
+    };
+    let resource = v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None };
+    double
+        .memory
+        .commit(Transaction { writes: vec![put(resource, Revision::ZERO)], ..Default::default() })
+        .await
+        .unwrap();
+}
+
+fn wanted(instance: &str, follow: bool) -> v1::LogsRequest {
+    v1::LogsRequest { namespace: "default".into(), instance: instance.into(), follow, tail: None }
+}
+
+fn log(chunks: usize) -> (Arc<Log>, oneshot::Receiver<()>) {
+    let (sender, dropped) = oneshot::channel();
+    (Arc::new(Log { chunks, dropped: Mutex::new(Some(sender)) }), dropped)
+}
+
+#[tokio::test]
+async fn a_log_is_read_through_the_server() {
+    let (double, server, remote) = one().await;
+    register(&remote).await;
+    instance(&double, "web-1", "n1").await;
+    let (source, _dropped) = log(5_000);
+    remote.serve_logs(source);
+    let cli = server.remote();
+    let log = soon(cli.logs(&agent(), wanted("web-1", false))).await.unwrap();
+    let text: Vec<Bytes> = soon(log.try_collect()).await.unwrap();
+    let expected: String = (0..5_000).map(|n| format!("line {n}\n")).collect();
+    assert_eq!(text.concat(), expected.as_bytes());
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_follows_any_more_is_closed() {
+    let (double, server, remote) = one().await;
+    register(&remote).await;
+    instance(&double, "web-1", "n1").await;
+    let (source, dropped) = log(1);
+    remote.serve_logs(source);
+    let cli = server.remote();
+    let mut log = soon(cli.logs(&agent(), wanted("web-1", true))).await.unwrap();
+    assert_eq!(soon(log.next()).await.unwrap().unwrap(), "line 0\n");
+    drop(log);
+    soon(dropped).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_a_log_holds_up_no_report() {
+    let (double, server, remote) = one().await;
+    register(&remote).await;
+    instance(&double, "web-1", "n1").await;
+    let (source, _dropped) = log(2_000_000);
+    remote.serve_logs(source);
+    let cli = server.remote();
+    let unread = soon(cli.logs(&agent(), wanted("web-1", false))).await.unwrap();
+    for sequence in 1..100 {
+        soon(remote.report(&agent(), fence(), "n1", batch(sequence))).await.unwrap();
+    }
+    drop(unread);
+}
+
+#[tokio::test]
+async fn why_a_log_cannot_be_read() {
+    let double = Arc::new(Double::default());
+    let (first, second) = (Server::named(double.clone(), "s1").await, Server::named(double.clone(), "s2").await);
+    let cli = second.remote();
+    let why = async |instance: &str| match soon(cli.logs(&agent(), wanted(instance, false))).await {
+        Err(error) => error,
+        Ok(log) => soon(log.try_collect::<Vec<_>>()).await.unwrap_err(),
+    };
+    assert_eq!(why("web-1").await, Error::NotFound(Key::new("Instance", "default", "web-1")));
+    instance(&double, "web-1", "").await;
+    assert_eq!(why("web-1").await, Error::Unavailable("Instance/default/web-1 is not placed on a node yet".into()));
+    instance(&double, "web-2", "n1").await;
+    let nowhere = "the agent of node n1 isn't attached to this server (s2)";
+    assert_eq!(why("web-2").await, Error::Unavailable(nowhere.into()));
+    let elsewhere = first.remote();
+    register(&elsewhere).await;
+    let there = "the agent of node n1 isn't attached to this server (s2) but to s1";
+    assert_eq!(why("web-2").await, Error::Unavailable(there.into()));
+
+    // A client that knows both finds it, and then what the agent says.
+    let cli = remote([second.address(), first.address()]);
+    let why = async |instance: &str| match soon(cli.logs(&agent(), wanted(instance, false))).await {
+        Err(error) => error,
+        Ok(log) => soon(log.try_collect::<Vec<_>>()).await.unwrap_err(),
+    };
+    assert_eq!(why("web-2").await, Error::Unavailable("this agent serves no logs".into()));
+    instance(&double, "unreadable", "n1").await;
+    elsewhere.serve_logs(log(0).0);
+    assert_eq!(why("unreadable").await, Error::Unavailable("its log was deleted".into()));
+}

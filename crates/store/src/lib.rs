@@ -9,6 +9,7 @@
 mod api_trait;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod embedded;
 mod error;
 mod local;
 mod memory;
@@ -17,6 +18,7 @@ mod state;
 mod types;
 
 pub use api_trait::{Api, Caller, LogSource, LogStream};
+pub use embedded::{Embedded, OpenError};
 pub use error::{Class, Error, Result};
 pub use memory::Memory;
 pub use prepared::{Known, Prepared, PreparedWrite};

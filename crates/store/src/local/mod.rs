@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use model::{Key, Object, Revision};
 use tokio::task::JoinSet;
 
-pub(crate) use published::Published;
+pub(crate) use published::{Published, closed};
 
 use crate::{
     ClaimChange, Cluster, CoordinationStream, HISTORY_MAX, Head, HistoryQuery, List, LogRecord, Page, Prepared, Result,

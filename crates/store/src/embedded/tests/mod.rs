@@ -1,10 +1,19 @@
-use std::{sync::Arc, time::Duration};
+mod disk;
+mod kill;
+mod medium;
+mod reopen;
+
+use std::{path::Path, sync::Arc, time::Duration};
 
 use crate::{Cluster, Embedded, conformance::Setup};
 
-pub(crate) fn conformance_setup() -> Setup {
+fn open(dir: &Path) -> Embedded {
+    Embedded::open(dir, Cluster::random()).expect("the directory opens")
+}
+
+fn conformance_setup() -> Setup {
     let dir = tempfile::tempdir().expect("a directory");
-    let store = Arc::new(Embedded::open(dir.path(), Cluster::random()).expect("an empty directory opens"));
+    let store = Arc::new(open(dir.path()));
     let compacted = store.clone();
     let compact = move || {
         compacted.compact();

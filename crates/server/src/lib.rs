@@ -1,1 +1,48 @@
-//! server
+//! A store that admits: it wraps a backend, decides what may be written and by whom, and serves reads and watches from a
+//! cache that it keeps by one watch of the backend. Stateless but for that cache: run as many as you like.
+//!
+//! ```text
+//!            feed ──> cache + ring ──> watch (one for each reader), reads
+//! backend ──┤                ^
+//!            heads: is the cache as new as the store?   ──> readiness
+//!            members: who is alive, who owns what
+//!
+//! commit, apply, byhand, nodes, report: read the cache, ask `admit` (pure), and commit; the backend compares.
+//! ```
+//!
+//! It never decides what should happen: that is `kinds`, which controllers run. It never answers from a cache that it
+//! can't confirm, and never writes what the writer's domain has no right to.
+
+mod admit;
+mod apply;
+mod audit;
+mod byhand;
+mod cache;
+mod commit;
+mod confirm;
+mod counters;
+mod feed;
+mod heads;
+mod history;
+mod members;
+mod nodes;
+mod pins;
+mod reads;
+mod record;
+mod report;
+mod ring;
+mod scan;
+mod seen;
+mod server;
+mod shared;
+mod stamps;
+mod unfenced;
+mod watch;
+
+pub use counters::{Counter, Counters};
+pub use server::{Config, Server};
+pub use shared::Readiness;
+pub use stamps::{Stamps, SystemStamps};
+
+#[cfg(test)]
+mod tests;

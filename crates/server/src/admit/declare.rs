@@ -1,0 +1,282 @@
+//! Declarations: what an Apply says, checked as far as it can be without a state, and then merged into one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::v1;
+use bytes::Bytes;
+use kinds::{KINDS, Kind, Template, kind, kind_for};
+use model::{Domain, Key, Revision, Violation};
+use prost_types::Any;
+use store::{Error, Result};
+
+use super::{
+    message,
+    rights::{Author, SPEC_BYTES_MAX, unwrap, wrap},
+    syntax,
+};
+
+/// Declarations in one Apply, which is one transaction.
+pub const DECLARATIONS_MAX: usize = 100;
+pub const DEFAULT_NAMESPACE: &str = "default";
+/// The field that `scale` sets beside the manifest.
+const SCALED: &str = "replicas";
+const SCALED_PATH: &str = "spec.replicas";
+
+/// Who declares which fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manager {
+    /// The whole spec, by a manifest.
+    Apply,
+    /// The number of replicas alone.
+    Scale,
+}
+
+impl Manager {
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
+            "" | "apply" => Ok(Self::Apply),
+            "scale" => Ok(Self::Scale),
+            other => Err(Error::invalid("field_manager", format!("{other:?}: must be \"apply\" or \"scale\""))),
+        }
+    }
+}
+
+/// A declaration that can't be refused for what it says.
+pub struct Declared {
+    pub key: Key,
+    pub kind: &'static dyn Kind,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub owner: Option<v1::OwnerReference>,
+    pub spec: Bytes,
+    pub template: Template,
+    pub expected: Option<Revision>,
+}
+
+/// Reads all declarations, or says everything that is wrong with any of them.
+pub fn read(request: &v1::ApplyRequest) -> Result<Vec<Declared>> {
+    let count = request.declarations.len();
+    if count > DECLARATIONS_MAX {
+        return Err(Error::TooLarge(format!(
+            "{count} declarations in one Apply; at most {DECLARATIONS_MAX} commit together: apply them in batches"
+        )));
+    }
+    let mut violations = Vec::new();
+    let mut declared: Vec<Declared> = Vec::new();
+    let mut keys = BTreeSet::new();
+    for (i, declaration) in request.declarations.iter().enumerate() {
+        match one(declaration) {
+            Ok(one) if !keys.insert(one.key.clone()) => {
+                violations.push(at(i, Violation::new("metadata.name", format!("{} is declared twice", one.key))));
+            }
+            Ok(one) => declared.push(one),
+            Err(found) => violations.extend(found.into_iter().map(|violation| at(i, violation))),
+        }
+    }
+    if violations.is_empty() { Ok(declared) } else { Err(Error::Invalid(violations)) }
+}
+
+fn at(index: usize, violation: Violation) -> Violation {
+    Violation { field: format!("declarations[{index}].{}", violation.field), ..violation }
+}
+
+fn one(declaration: &v1::Declaration) -> Result<Declared, Vec<Violation>> {
+    let resource = declaration.resource.as_ref().ok_or_else(|| vec![Violation::new("resource", "missing")])?;
+    let metadata = resource.metadata.clone().unwrap_or_default();
+    let kind = declarable(&metadata.kind).map_err(|violation| vec![violation])?;
+    let info = kind.info();
+    let mut violations = Vec::new();
+    let namespace = match (info.namespaced, metadata.namespace.as_str()) {
+        (true, "") => DEFAULT_NAMESPACE.to_owned(),
+        (true, namespace) => namespace.to_owned(),
+        (false, "") => String::new(),
+        (false, _) => {
+            violations.push(Violation::new("metadata.namespace", format!("a {} has none; leave it out", info.kind)));
+            String::new()
+        }
+    };
+    if info.namespaced {
+        violations.extend(syntax::name("metadata.namespace", &namespace, syntax::NAME_MAX));
+    }
+    violations.extend(syntax::labels("metadata.labels", &metadata.labels));
+    violations.extend(syntax::annotations("metadata.annotations", &metadata.annotations));
+    violations.extend(metadata.owner.as_ref().and_then(|owner| check_owner(owner, &namespace)));
+    let expected = declaration.expected_revision;
+    if expected.is_some_and(|revision| revision < 0) {
+        violations.push(Violation::new("expected_revision", "must not be negative"));
+    }
+    let (spec, template) = match admit(kind, resource.spec.as_ref()) {
+        Ok(admitted) => admitted,
+        Err(found) => {
+            violations.extend(found);
+            Default::default()
+        }
+    };
+    // Kinds with a template have children, whose names are made from theirs.
+    let most = if template.hash.is_empty() { syntax::NAME_MAX } else { syntax::PARENT_NAME_MAX };
+    violations.extend(syntax::name("metadata.name", &metadata.name, most));
+    if !violations.is_empty() {
+        return Err(violations);
+    }
+    Ok(Declared {
+        key: Key::new(info.kind, &namespace, &metadata.name),
+        kind,
+        labels: metadata.labels,
+        annotations: metadata.annotations,
+        owner: metadata.owner.map(|owner| v1::OwnerReference { namespace: owned_in(&owner, &namespace), ..owner }),
+        spec,
+        template,
+        expected: expected.map(Revision),
+    })
+}
+
+/// A kind that users declare.
+fn declarable(name: &str) -> Result<&'static dyn Kind, Violation> {
+    let field = "metadata.kind";
+    if name.is_empty() {
+        return Err(Violation::new(field, "missing: say what it is, e.g. kind: Service"));
+    }
+    let Some(kind) = kind(name) else {
+        let names = KINDS.iter().map(|kind| kind.info()).filter(|info| info.declared).map(|info| info.kind);
+        let near = kind_for(name).map(|kind| kind.info().kind).or_else(|| api::manifest::nearest(name, names.clone()));
+        let hint = match near {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("there is {}", names.collect::<Vec<_>>().join(", ")),
+        };
+        return Err(Violation::new(field, format!("unknown kind {name:?}; {hint}")));
+    };
+    if kind.info().declared {
+        return Ok(kind);
+    }
+    let maker = match [Domain::Shard, Domain::Leader, Domain::Agent].into_iter().find(|d| kind.rights(*d).create) {
+        Some(Domain::Shard | Domain::Leader) => "by controllers, from what is declared",
+        Some(Domain::Agent) => "by an agent that registers",
+        Some(Domain::User) | None => "by the server",
+    };
+    Err(Violation::new(field, format!("{name} resources are not declared; they are made {maker}")))
+}
+
+fn admit(kind: &dyn Kind, spec: Option<&Any>) -> Result<(Bytes, Template), Vec<Violation>> {
+    let Some(spec) = spec else {
+        return Err(vec![Violation::new("spec", "missing: say what should exist")]);
+    };
+    let spec = unwrap("spec", spec, kind.info().spec_type).map_err(|violation| vec![violation])?;
+    if spec.len() > SPEC_BYTES_MAX {
+        return Err(vec![Violation::new("spec", format!("{} bytes; at most {SPEC_BYTES_MAX}", spec.len()))]);
+    }
+    let template = kind.admit(&spec)?;
+    Ok((spec, template))
+}
+
+fn owned_in(owner: &v1::OwnerReference, namespace: &str) -> String {
+    match kind(&owner.kind) {
+        Some(kind) if kind.info().namespaced && owner.namespace.is_empty() => namespace.to_owned(),
+        _ => owner.namespace.clone(),
+    }
+}
+
+fn check_owner(owner: &v1::OwnerReference, namespace: &str) -> Option<Violation> {
+    let Some(kind) = kind(&owner.kind) else {
+        return Some(Violation::new("metadata.owner.kind", format!("unknown kind {:?}", owner.kind)));
+    };
+    if kind.info().namespaced && owned_in(owner, namespace) != namespace {
+        let other = &owner.namespace;
+        return Some(Violation::new("metadata.owner.namespace", format!("{other:?} is not the resource's own")));
+    }
+    syntax::name("metadata.owner.name", &owner.name, syntax::NAME_MAX)
+}
+
+/// What a declaration makes of what is stored.
+#[derive(Debug)]
+pub enum Merged {
+    /// As it is already.
+    Unchanged(v1::Resource),
+    Updated(v1::Resource),
+}
+
+/// Merges a declaration into the stored resource.
+pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1::Resource) -> Result<Merged> {
+    let mut metadata = current.metadata.clone().unwrap_or_default();
+    if let Some(owner) = &declared.owner
+        && metadata.owner.as_ref().is_none_or(|o| (&o.kind, &o.name) != (&owner.kind, &owner.name))
+    {
+        return Err(Error::invalid("metadata.owner", format!("the owner of {} is fixed at create", declared.key)));
+    }
+    let type_name = declared.kind.info().spec_type;
+    let stored = current.spec.as_ref().map(|spec| Bytes::copy_from_slice(&spec.value)).unwrap_or_default();
+    let spec = managed(declared, manager, &stored, &mut metadata.field_owners)?;
+    let labels_stay = manager == Manager::Scale;
+    if !labels_stay {
+        metadata.labels = declared.labels.clone();
+        metadata.annotations = declared.annotations.clone();
+    }
+    let same_spec = message::same(type_name, &stored, &spec);
+    if same_spec && current.metadata.as_ref() == Some(&metadata) {
+        return Ok(Merged::Unchanged(current));
+    }
+    if !same_spec {
+        metadata.generation += 1;
+        metadata.template_hash = declared.kind.admit(&spec).map_err(Error::Invalid)?.hash;
+        metadata.traceparent = author.traceparent.clone();
+    }
+    metadata.updated_time = Some(author.now.into());
+    metadata.last_writer = Some(v1::Writer { actor: author.actor.clone(), step_id: author.step_id.clone() });
+    let value = if same_spec { stored } else { spec };
+    let spec = wrap(type_name, value);
+    Ok(Merged::Updated(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: current.status }))
+}
+
+/// The spec once it's settled who says how many replicas there are.
+fn managed(
+    declared: &Declared,
+    manager: Manager,
+    stored: &Bytes,
+    owners: &mut BTreeMap<String, String>,
+) -> Result<Bytes> {
+    let type_name = declared.kind.info().spec_type;
+    let corrupt = |error: prost::DecodeError| Error::Corrupt(format!("the spec of {}: {error}", declared.key));
+    let Some(number) = message::field_number(type_name, SCALED) else {
+        return match manager {
+            Manager::Apply => Ok(declared.spec.clone()),
+            Manager::Scale => Err(Error::invalid("field_manager", format!("{} can't be scaled", declared.key))),
+        };
+    };
+    let changed = message::changed(type_name, stored, &declared.spec).map_err(corrupt)?;
+    match manager {
+        Manager::Scale => {
+            if let Some(other) = changed.iter().find(|n| **n != number) {
+                let field = message::field_name(type_name, *other);
+                let message = format!("\"scale\" declares {SCALED_PATH} alone, but spec.{field} differs too");
+                return Err(Error::invalid("field_manager", message));
+            }
+            if !changed.is_empty() {
+                owners.insert(SCALED_PATH.into(), "scale".into());
+            }
+            Ok(declared.spec.clone())
+        }
+        Manager::Apply if message::has_field(&declared.spec, number).map_err(corrupt)? => {
+            owners.remove(SCALED_PATH);
+            Ok(declared.spec.clone())
+        }
+        Manager::Apply if owners.get(SCALED_PATH).is_some_and(|owner| owner == "scale") => {
+            message::with_field(&declared.spec, stored, number).map_err(corrupt)
+        }
+        Manager::Apply => Ok(declared.spec.clone()),
+    }
+}
+
+/// A declaration as a resource that doesn't exist yet.
+pub fn draft(declared: &Declared, owner: Option<v1::OwnerReference>) -> v1::Resource {
+    let key = &declared.key;
+    let metadata = v1::Metadata {
+        kind: key.kind().into(),
+        namespace: key.namespace().into(),
+        name: key.name().into(),
+        labels: declared.labels.clone(),
+        annotations: declared.annotations.clone(),
+        owner,
+        ..Default::default()
+    };
+    let spec = wrap(declared.kind.info().spec_type, declared.spec.clone());
+    v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None }
+}

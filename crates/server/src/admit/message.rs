@@ -1,0 +1,71 @@
+//! Looks into specs and statuses by their descriptors, without knowing any kind.
+
+use bytes::{Bytes, BytesMut};
+use model::fields;
+use prost_reflect::{DynamicMessage, MessageDescriptor};
+
+fn descriptor(type_name: &str) -> Option<MessageDescriptor> {
+    api::descriptors().get_message_by_name(type_name)
+}
+
+/// "replicas"; "field 17" where this build doesn't know it.
+pub fn field_name(type_name: &str, number: u32) -> String {
+    let field = descriptor(type_name).and_then(|d| d.get_field(number));
+    field.map_or_else(|| format!("field {number}"), |field| field.name().to_owned())
+}
+
+pub fn field_number(type_name: &str, name: &str) -> Option<u32> {
+    Some(descriptor(type_name)?.get_field_by_name(name)?.number())
+}
+
+/// Whether two encodings say the same, in whatever order their fields and map entries stand; unknown fields count.
+pub fn same(type_name: &str, a: &Bytes, b: &Bytes) -> bool {
+    if a == b {
+        return true;
+    }
+    let Some(descriptor) = descriptor(type_name) else { return false };
+    let decode = |bytes: &Bytes| DynamicMessage::decode(descriptor.clone(), bytes.clone()).ok();
+    matches!((decode(a), decode(b)), (Some(a), Some(b)) if a == b)
+}
+
+/// The numbers of the fields in which two messages of that type differ, whatever the order of their map entries.
+pub fn changed(type_name: &str, a: &Bytes, b: &Bytes) -> Result<Vec<u32>, prost::DecodeError> {
+    if same(type_name, a, b) {
+        return Ok(Vec::new());
+    }
+    let alone = |bytes: &Bytes, number: u32| -> Result<Bytes, prost::DecodeError> { only(bytes, |n| n == number) };
+    let mut numbers = Vec::new();
+    for number in fields::changed(a, b)? {
+        if !same(type_name, &alone(a, number)?, &alone(b, number)?) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// The message without all other fields.
+pub fn only(bytes: &Bytes, keep: impl Fn(u32) -> bool) -> Result<Bytes, prost::DecodeError> {
+    let kept = fields::split(bytes)?.into_iter().filter(|(number, _)| keep(*number));
+    Ok(join(kept))
+}
+
+/// `declared` with one field taken from `current`.
+pub fn with_field(declared: &Bytes, current: &Bytes, number: u32) -> Result<Bytes, prost::DecodeError> {
+    let taken = fields::split(current)?.into_iter().filter(|(n, _)| *n == number);
+    let kept = fields::split(declared)?.into_iter().filter(|(n, _)| *n != number);
+    let mut all: Vec<(u32, Bytes)> = taken.chain(kept).collect();
+    all.sort_by_key(|(number, _)| *number);
+    Ok(join(all))
+}
+
+pub fn has_field(bytes: &Bytes, number: u32) -> Result<bool, prost::DecodeError> {
+    Ok(fields::split(bytes)?.iter().any(|(n, _)| *n == number))
+}
+
+fn join(fields: impl IntoIterator<Item = (u32, Bytes)>) -> Bytes {
+    let join = |mut out: BytesMut, (_, field): (u32, Bytes)| {
+        out.extend_from_slice(&field);
+        out
+    };
+    fields.into_iter().fold(BytesMut::new(), join).freeze()
+}

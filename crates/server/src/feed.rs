@@ -1,0 +1,143 @@
+//! Keeps the cache fed from the backend's watch: goes on where it broke off, and lists anew as soon as the watch said
+//! what can't be, or somebody doubts it. What a relist finds reaches watchers as one coalesced group.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use model::{Object, Revision};
+use store::{Error, Group, Result, ResumeToken, WatchItem, WatchOptions};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::shared::Shared;
+
+/// Groups taken over under one lock, before watchers are woken.
+const GROUPS_AT_ONCE: usize = 64;
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Keys of a difference that are named in the log.
+const NAMED_MAX: usize = 5;
+
+/// How a watch of the backend ended.
+enum Ended {
+    /// The stream did: go on from the last revision.
+    Broken(String),
+    /// Its word can't be taken: start from a snapshot.
+    Doubted,
+}
+
+/// Never ends by itself.
+pub async fn run(shared: Arc<Shared>) {
+    let mut resume = false;
+    let mut backoff = BACKOFF_MIN;
+    loop {
+        let before = shared.cache().revision;
+        match follow(&shared, resume).await {
+            Ended::Doubted => resume = false,
+            Ended::Broken(why) => {
+                shared.counters.feed_reconnects.add(1);
+                warn!(server = %shared.config.name, %why, "the store's watch ended; opening another");
+                resume = true;
+                backoff = if shared.cache().revision > before { BACKOFF_MIN } else { (backoff * 2).min(BACKOFF_MAX) };
+                sleep(backoff).await;
+            }
+        }
+    }
+}
+
+async fn follow(shared: &Shared, resume: bool) -> Ended {
+    let options = WatchOptions { resume: resume.then(|| token(shared)).flatten(), ..Default::default() };
+    let stream = match shared.backend.watch(options).await {
+        Ok(stream) => stream,
+        Err(error) => return Ended::Broken(error.to_string()),
+    };
+    let mut stream = stream.ready_chunks(GROUPS_AT_ONCE);
+    let mut snapshot: Option<Snapshot> = None;
+    loop {
+        let items = tokio::select! {
+            items = stream.next() => items,
+            () = shared.relist.notified() => return Ended::Doubted,
+        };
+        let Some(items) = items else { return Ended::Broken("the stream ended".into()) };
+        if let Err(ended) = take(shared, &mut snapshot, items) {
+            return ended;
+        }
+    }
+}
+
+fn token(shared: &Shared) -> Option<ResumeToken> {
+    let cache = shared.cache();
+    let token = ResumeToken { incarnation: cache.incarnation.clone(), revision: cache.revision };
+    (!token.incarnation.is_empty()).then_some(token)
+}
+
+/// A snapshot that isn't complete yet.
+struct Snapshot {
+    incarnation: String,
+    objects: Vec<Object>,
+}
+
+fn take(shared: &Shared, snapshot: &mut Option<Snapshot>, items: Vec<Result<WatchItem>>) -> Result<(), Ended> {
+    let mut groups = Vec::new();
+    for item in items {
+        match item.map_err(|error| Ended::Broken(error.to_string()))? {
+            WatchItem::Changes(group) => groups.push(group),
+            WatchItem::SnapshotStart { incarnation, .. } => {
+                apply(shared, std::mem::take(&mut groups))?;
+                *snapshot = Some(Snapshot { incarnation, objects: Vec::new() });
+            }
+            WatchItem::Snapshot(objects) => {
+                let Some(snapshot) = snapshot else { return Err(Ended::Doubted) };
+                snapshot.objects.extend(objects);
+            }
+            WatchItem::SnapshotEnd { revision } => {
+                let Some(snapshot) = snapshot.take() else { return Err(Ended::Doubted) };
+                install(shared, snapshot, revision)?;
+            }
+            // The revision moves by commits alone, each of which has a group.
+            WatchItem::Bookmark(_) => {}
+            WatchItem::End { reason, message } => return Err(Ended::Broken(format!("{reason}: {message}"))),
+        }
+    }
+    apply(shared, groups)
+}
+
+fn apply(shared: &Shared, groups: Vec<Group>) -> Result<(), Ended> {
+    if groups.is_empty() {
+        return Ok(());
+    }
+    shared.counters.groups.add(groups.len());
+    let applied = shared.change(|cache| groups.into_iter().try_for_each(|group| cache.apply(group).map(drop)));
+    applied.map_err(|lie| {
+        shared.counters.head_gaps.add(1);
+        warn!(server = %shared.config.name, %lie, "the store's watch can't be trusted; listing anew");
+        Ended::Doubted
+    })
+}
+
+fn install(shared: &Shared, snapshot: Snapshot, revision: Revision) -> Result<(), Ended> {
+    let (known, seen) = {
+        let cache = shared.cache();
+        (cache.incarnation == snapshot.incarnation, cache.revision)
+    };
+    if known && revision < seen {
+        return Err(Ended::Broken(format!("its snapshot is of revision {revision}, but {seen} was seen")));
+    }
+    let another = !known && seen > Revision::ZERO;
+    shared.counters.relists.add(1);
+    let healed = shared.change(|cache| cache.install(&snapshot.incarnation, revision, &snapshot.objects));
+    shared.filled(another);
+    info!(server = %shared.config.name, %revision, resources = snapshot.objects.len(), "took a snapshot of the store");
+    if !healed.differed.is_empty() {
+        shared.counters.healed.add(healed.differed.len());
+        let named = &healed.differed[..healed.differed.len().min(NAMED_MAX)];
+        warn!(server = %shared.config.name, count = healed.differed.len(), ?named, "the cache differed from the store; healed");
+    }
+    Ok(())
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}

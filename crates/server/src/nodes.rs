@@ -1,0 +1,148 @@
+//! An agent's registration: its Node appears, or gets the agent's part of its status anew.
+
+use api::v1;
+use kinds::{Kind, any, node};
+use model::{Domain, Fence, Key, Revision, shard_of};
+use store::{Caller, Error, Note, Result};
+
+use crate::{
+    admit::{
+        entry::Done,
+        rights::{self, Author, Lineage},
+        syntax,
+    },
+    commit::{known_kind, put},
+    heads::Heads,
+    members::Members,
+    reads::barrier,
+    record::Record,
+    shared::Shared,
+    unfenced::{ATTEMPTS_MAX, Step, author},
+};
+
+/// Returns the Node's uid.
+pub async fn register(
+    shared: &Shared,
+    heads: &Heads,
+    members: &Members,
+    caller: &Caller,
+    hello: v1::NodeHello,
+) -> Result<String> {
+    check(&hello)?;
+    let key = Key::new(node::KIND, "", &hello.node);
+    let kind = known_kind(&key)?;
+    check_session(members, &hello).await?;
+    for _ in 0..ATTEMPTS_MAX {
+        barrier(shared, heads, Revision::ZERO).await?;
+        let record = shared.cache().get(&key).cloned();
+        let before = record.as_deref().map(|record| rights::read(&key, record)).transpose()?;
+        let others = before.as_ref().map_or_else(Vec::new, |before| others(members, &hello, before));
+        refuse_another_machine(&hello, before.as_ref(), &others)?;
+        let author = author(shared, caller, Domain::Agent);
+        let Some((step, uid)) = step(shared, &author, kind, &key, record.as_deref(), before, &hello)? else {
+            let record = record.expect("what is unchanged is there");
+            replace(shared, others).await?;
+            return Ok(record.uid().to_owned());
+        };
+        let fence = Fence::Session { session: hello.session.clone(), attach: hello.attach };
+        match step.commit(shared, &author, Some(fence), note(caller, &hello)).await {
+            Ok(_) => {
+                replace(shared, others).await?;
+                return Ok(uid);
+            }
+            Err(Error::Conflict { .. }) => shared.counters.retries.add(1),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::Unavailable(format!("{key} kept changing; {ATTEMPTS_MAX} attempts were made")))
+}
+
+fn check(hello: &v1::NodeHello) -> Result<()> {
+    let mut violations: Vec<_> = syntax::name("node", &hello.node, syntax::NAME_MAX).into_iter().collect();
+    violations.extend(syntax::labels("labels", &hello.labels));
+    if violations.is_empty() { Ok(()) } else { Err(Error::Invalid(violations)) }
+}
+
+/// The session must be an agent's, under that very name: by it instances are matched to their nodes.
+async fn check_session(members: &Members, hello: &v1::NodeHello) -> Result<()> {
+    let member = members.session(&hello.session).await?;
+    if member.role == "agent" && member.name == hello.node {
+        return Ok(());
+    }
+    let (role, name, node) = (&member.role, &member.name, &hello.node);
+    Err(Error::Denied(format!("the session is {role}/{name}'s; registering node {node:?} takes agent/{node}'s")))
+}
+
+/// Live sessions under the node's name beside the one that registers.
+fn others(members: &Members, hello: &v1::NodeHello, _before: &v1::Resource) -> Vec<v1::Member> {
+    members.agents(&hello.node).into_iter().filter(|member| member.session != hello.session).collect()
+}
+
+fn refuse_another_machine(hello: &v1::NodeHello, before: Option<&v1::Resource>, others: &[v1::Member]) -> Result<()> {
+    let status = before.and_then(|before| before.status.as_ref());
+    let known: v1::NodeStatus = kinds::typed("status", status).unwrap_or_default();
+    let asking = hello.status.as_ref().map_or("", |status| status.machine_id.as_str());
+    if others.is_empty() || known.machine_id.is_empty() || known.machine_id == asking {
+        return Ok(());
+    }
+    let node = &hello.node;
+    Err(Error::Denied(format!("node {node:?} is another machine's, whose agent is connected; use another name")))
+}
+
+/// An agent that came back takes the place of its own older incarnation.
+async fn replace(shared: &Shared, older: Vec<v1::Member>) -> Result<()> {
+    for member in older {
+        shared.backend.end_session(&member.session, Some(member.attach)).await?;
+    }
+    Ok(())
+}
+
+/// None where the Node says all of it already.
+fn step(
+    shared: &Shared,
+    author: &Author,
+    kind: &dyn Kind,
+    key: &Key,
+    record: Option<&Record>,
+    before: Option<v1::Resource>,
+    hello: &v1::NodeHello,
+) -> Result<Option<(Step, String)>> {
+    let status = hello.status.as_ref().map(|status| any(node::STATUS, status));
+    let (after, replaced) = match (before, record) {
+        (Some(before), Some(record)) => {
+            let next = with(before.clone(), hello, status);
+            let after = rights::update(author, kind, before.clone(), next)?;
+            let labels = |resource: &v1::Resource| resource.metadata.as_ref().map(|m| m.labels.clone());
+            if after.status == before.status && labels(&after) == labels(&before) {
+                return Ok(None);
+            }
+            (after, record.revision)
+        }
+        _ => {
+            let uid = shared.stamps().uid();
+            let shard = if kind.info().global { 0 } else { shard_of(&uid, shared.config.shards) };
+            let lineage = Lineage { shard, root_uid: uid.clone() };
+            let metadata = v1::Metadata { kind: key.kind().into(), name: key.name().into(), ..Default::default() };
+            let draft = v1::Resource { metadata: Some(metadata), ..Default::default() };
+            (rights::create(author, kind, with(draft, hello, status), uid, &lineage)?, Revision::ZERO)
+        }
+    };
+    let metadata = after.metadata.clone().unwrap_or_default();
+    let mut step = Step::default();
+    step.add(
+        put(after.clone(), replaced),
+        Done { key: key.clone(), uid: metadata.uid.clone(), root_uid: metadata.root_uid, replaced, after: Some(after) },
+    );
+    Ok(Some((step, metadata.uid)))
+}
+
+fn with(mut resource: v1::Resource, hello: &v1::NodeHello, status: Option<prost_types::Any>) -> v1::Resource {
+    resource.metadata.get_or_insert_default().labels = hello.labels.clone();
+    resource.status = status;
+    resource
+}
+
+fn note(caller: &Caller, hello: &v1::NodeHello) -> Note {
+    let why = v1::Why { reason: "Registered".into(), message: format!("node {} registered", hello.node) };
+    Note { verb: "register".into(), why, traceparent: caller.traceparent.clone() }
+}

@@ -1,0 +1,294 @@
+//! The server as a value: what it's made of, how it starts, and which call goes where.
+
+use std::{sync::Arc, time::Duration};
+
+use api::v1;
+use async_trait::async_trait;
+use kinds::placement;
+use model::{Actor, Domain, Fence, Key, Object, Revision};
+use store::{
+    Api, Caller, ClaimChange, Cluster, CoordinationStream, Error, Head, HistoryQuery, List, LogRecord, Note, Page,
+    Result, SessionOpen, Store, Transaction, WatchOptions, WatchStream,
+};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    Readiness, Stamps, SystemStamps,
+    admit::{
+        entry::Done,
+        rights::{Author, Lineage},
+    },
+    apply, audit, byhand, commit,
+    counters::Counters,
+    feed,
+    heads::{self, Heads},
+    history,
+    members::{self, Members},
+    nodes, reads, report,
+    ring::GROUPS_MAX,
+    shared::Shared,
+    unfenced::Step,
+    watch as watching,
+};
+
+/// How long a server waits for its store when it starts.
+const START_MAX: Duration = Duration::from_secs(30);
+const START_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a server is told.
+#[derive(Clone)]
+pub struct Config {
+    /// What people call it; shown with the sessions that are attached to it.
+    pub name: String,
+    /// Longest time between a watch's bookmarks; these carry digests.
+    pub bookmark_every: Duration,
+    /// Groups of changes that watches may resume from.
+    pub ring_groups_max: usize,
+    /// Between two pages of the audit that compares the cache with the store.
+    pub audit_every: Duration,
+    pub stamps: Arc<dyn Stamps>,
+    /// The cluster's number of shards; found at the start.
+    pub(crate) shards: u32,
+}
+
+impl Config {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            bookmark_every: Duration::from_secs(5),
+            ring_groups_max: GROUPS_MAX,
+            audit_every: Duration::from_secs(5),
+            stamps: Arc::new(SystemStamps),
+            shards: 0,
+        }
+    }
+}
+
+/// A store that admits. It ends when it's dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    heads: Heads,
+    members: Members,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Returns once the backend has answered; it's ready (see `readiness`) when the first snapshot is complete.
+    pub async fn start(mut config: Config, backend: Arc<dyn Store>) -> Result<Self> {
+        config.shards = patiently(|| backend.cluster()).await?.shards;
+        patiently(|| make_placement(&config, backend.as_ref())).await?;
+        let shared = Arc::new(Shared::new(config, backend));
+        let (heads, requests) = Heads::new();
+        let (sender, receiver) = watch::channel(None);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(feed::run(shared.clone()));
+        tasks.spawn(heads::run(shared.clone(), requests));
+        tasks.spawn(heads::watch_over(shared.clone()));
+        tasks.spawn(audit::run(shared.clone(), shared.config.audit_every));
+        tasks.spawn(members::run(shared.backend.clone(), sender));
+        Ok(Self { shared, heads, members: Members::new(receiver), _tasks: tasks })
+    }
+
+    /// Whether it should be asked, and when that changes.
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.shared.readiness()
+    }
+
+    /// Returns once it's ready.
+    pub async fn ready(&self) {
+        // The sender lives in `shared`, so it can't be gone.
+        let _ = self.readiness().wait_for(|readiness| *readiness == Readiness::Ready).await;
+    }
+
+    /// Ends every watch with DRAINING and refuses new calls.
+    pub fn drain(&self) {
+        self.shared.drain();
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    pub fn name(&self) -> &str {
+        &self.shared.config.name
+    }
+
+    /// Resources in the cache, and their encoded bytes.
+    pub fn size(&self) -> (usize, usize) {
+        let cache = self.shared.cache();
+        (cache.len(), cache.bytes())
+    }
+}
+
+/// Tries again while the store is away.
+async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let attempts = async {
+        loop {
+            match call().await {
+                Err(Error::Unavailable(_) | Error::OutcomeUnknown(_)) => sleep(START_PAUSE).await,
+                other => return other,
+            }
+        }
+    };
+    match timeout(START_MAX, attempts).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Unavailable(format!("the store didn't answer in {START_MAX:?}"))),
+    }
+}
+
+/// The one record that every placement step writes is made by the first server.
+async fn make_placement(config: &Config, backend: &dyn Store) -> Result<()> {
+    let key = Key::new(placement::KIND, "", placement::NAME);
+    if backend.get(&key).await?.is_some() {
+        return Ok(());
+    }
+    let uid = config.stamps.uid();
+    let actor = Actor::new("server", &config.name);
+    let now = config.stamps.now();
+    let lineage = Lineage { shard: 0, root_uid: uid.clone() };
+    let step_id = config.stamps.uid();
+    let writer = v1::Writer { actor: actor.to_string(), step_id: step_id.clone() };
+    let metadata = v1::Metadata {
+        kind: key.kind().into(),
+        name: key.name().into(),
+        uid: uid.clone(),
+        generation: 1,
+        shard: lineage.shard,
+        root_uid: lineage.root_uid,
+        created_time: Some(now.into()),
+        updated_time: Some(now.into()),
+        last_writer: Some(writer),
+        ..Default::default()
+    };
+    let resource = v1::Resource {
+        metadata: Some(metadata),
+        spec: Some(kinds::any(placement::SPEC, &v1::PlacementSpec {})),
+        status: None,
+    };
+    let author = Author { domain: Domain::User, actor: actor.to_string(), step_id, now, traceparent: String::new() };
+    let note = Note {
+        verb: "create".into(),
+        why: v1::Why { reason: "Started".into(), message: "made with the cluster".into() },
+        traceparent: String::new(),
+    };
+    let mut step = Step::default();
+    let root_uid = uid.clone();
+    step.add(
+        commit::put(resource.clone(), Revision::ZERO),
+        Done { key, uid, root_uid, replaced: Revision::ZERO, after: Some(resource) },
+    );
+    match backend.commit(step.transaction(String::new(), &author, None, &note)).await {
+        // Another server was faster.
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[async_trait]
+impl Store for Server {
+    async fn cluster(&self) -> Result<Cluster> {
+        self.shared.ready()?;
+        let incarnation = self.shared.cache().incarnation.clone();
+        Ok(Cluster { incarnation, shards: self.shared.config.shards })
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>> {
+        reads::get(&self.shared, &self.heads, &byhand::meant(key)).await
+    }
+
+    async fn list(&self, list: List) -> Result<Page> {
+        reads::list(&self.shared, &self.heads, list).await
+    }
+
+    async fn watch(&self, options: WatchOptions) -> Result<WatchStream> {
+        watching::open(self.shared.clone(), &self.heads, options).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Revision> {
+        commit::commit(&self.shared, &self.members, transaction).await
+    }
+
+    async fn head(&self) -> Result<Head> {
+        self.shared.ready()?;
+        self.heads.read().await
+    }
+
+    async fn coordination(&self) -> Result<CoordinationStream> {
+        self.shared.ready()?;
+        Ok(self.members.stream(&self.shared))
+    }
+
+    async fn open_session(&self, open: SessionOpen) -> Result<u64> {
+        self.shared.ready()?;
+        let server = if open.server.is_empty() { self.shared.config.name.clone() } else { open.server };
+        self.shared.backend.open_session(SessionOpen { server, ..open }).await
+    }
+
+    async fn beat(&self, session: &str, report: Option<v1::MemberReport>) -> Result<()> {
+        self.shared.backend.beat(session, report).await
+    }
+
+    async fn end_session(&self, session: &str, attach: Option<u64>) -> Result<bool> {
+        self.shared.backend.end_session(session, attach).await
+    }
+
+    async fn change_claim(&self, change: ClaimChange) -> Result<v1::Claim> {
+        if let Some(member) = self.members.known(&change.owner).filter(|member| member.role != "controller") {
+            let (role, name) = (member.role, member.name);
+            return Err(Error::Denied(format!("{role}/{name} may not own claims; only controllers may")));
+        }
+        self.shared.backend.change_claim(change).await
+    }
+
+    async fn history(&self, query: HistoryQuery) -> Result<Vec<LogRecord>> {
+        self.shared.backend.history(query).await
+    }
+
+    async fn trim_history(&self, up_to: Revision) -> Result<usize> {
+        self.shared.backend.trim_history(up_to).await
+    }
+}
+
+#[async_trait]
+impl Api for Server {
+    async fn apply(&self, caller: &Caller, request: v1::ApplyRequest) -> Result<v1::ApplyResponse> {
+        apply::apply(&self.shared, &self.heads, caller, request).await
+    }
+
+    async fn delete(&self, caller: &Caller, request: v1::DeleteRequest) -> Result<v1::DeleteResponse> {
+        byhand::delete(&self.shared, &self.heads, caller, request).await
+    }
+
+    async fn update_status(
+        &self,
+        caller: &Caller,
+        request: v1::UpdateStatusRequest,
+    ) -> Result<v1::UpdateStatusResponse> {
+        byhand::update_status(&self.shared, &self.heads, caller, request).await
+    }
+
+    async fn entries(&self, request: v1::HistoryRequest) -> Result<v1::HistoryResponse> {
+        history::entries(&self.shared, request).await
+    }
+
+    async fn register_node(&self, caller: &Caller, hello: v1::NodeHello) -> Result<String> {
+        nodes::register(&self.shared, &self.heads, &self.members, caller, hello).await
+    }
+
+    async fn report(
+        &self,
+        caller: &Caller,
+        fence: Fence,
+        node: &str,
+        batch: v1::ReportBatch,
+    ) -> Result<(Revision, Vec<Key>)> {
+        report::report(&self.shared, &self.heads, caller, fence, node, batch).await
+    }
+}

@@ -1,0 +1,265 @@
+//! What the server's tasks and watchers share: the cache, how far it is, and whether it may be trusted.
+//!
+//! Locks are held for moments and never over an await. Whoever waits does so on `progress`.
+
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use model::{Revision, Time};
+use store::{Error, Head, Result, Store};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Duration, Instant, timeout_at},
+};
+use tracing::{error, info, warn};
+
+use crate::{
+    Config, Stamps,
+    cache::{Cache, Lie},
+    confirm::{Confirm, Finding},
+    counters::Counters,
+};
+
+/// How long a caller waits until the cache has reached a revision.
+pub const REACH_MAX: Duration = Duration::from_secs(2);
+
+/// Whether this server should be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readiness {
+    /// The first snapshot isn't complete.
+    #[default]
+    Starting,
+    Ready,
+    /// The store couldn't be confirmed for a while.
+    Stale,
+    /// The store is behind what was seen of it.
+    RolledBack,
+    /// The server is about to end.
+    Draining,
+}
+
+impl Readiness {
+    /// The reason that ends a watch.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Starting => "STARTING",
+            Self::Ready => "READY",
+            Self::Stale => "STORE_STALE",
+            Self::RolledBack => "STORE_ROLLED_BACK",
+            Self::Draining => "DRAINING",
+        }
+    }
+
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Starting => "the first snapshot of the store isn't complete yet",
+            Self::Ready => "",
+            Self::Stale => "the store can't be confirmed; go to another server",
+            Self::RolledBack => "the store is behind what was seen of it: it was restored without `driftless restore`",
+            Self::Draining => "this server is ending; go to another one",
+        }
+    }
+}
+
+/// What readiness follows from.
+#[derive(Debug, Default)]
+struct Health {
+    filled: bool,
+    stale: bool,
+    rolled_back: bool,
+    /// A client proved a restore; only another incarnation heals that.
+    rollback_proved: bool,
+    draining: bool,
+}
+
+impl Health {
+    fn readiness(&self) -> Readiness {
+        match self {
+            Self { draining: true, .. } => Readiness::Draining,
+            Self { rolled_back: true, .. } | Self { rollback_proved: true, .. } => Readiness::RolledBack,
+            Self { filled: false, .. } => Readiness::Starting,
+            Self { stale: true, .. } => Readiness::Stale,
+            _ => Readiness::Ready,
+        }
+    }
+}
+
+pub struct Shared {
+    pub backend: Arc<dyn Store>,
+    pub config: Config,
+    pub counters: Counters,
+    cache: RwLock<Cache>,
+    confirm: Mutex<Confirm>,
+    health: Mutex<Health>,
+    /// The cache's revision; also wakes everybody when the readiness changes.
+    progress: watch::Sender<Revision>,
+    readiness: watch::Sender<Readiness>,
+    /// Asks the feed to list anew.
+    pub relist: Notify,
+}
+
+impl Shared {
+    pub fn new(config: Config, backend: Arc<dyn Store>) -> Self {
+        let cache = RwLock::new(Cache::new(config.ring_groups_max));
+        Self {
+            backend,
+            config,
+            counters: Counters::default(),
+            cache,
+            confirm: Mutex::new(Confirm::new(Instant::now())),
+            health: Mutex::default(),
+            progress: watch::Sender::new(Revision::ZERO),
+            readiness: watch::Sender::new(Readiness::Starting),
+            relist: Notify::new(),
+        }
+    }
+
+    pub fn stamps(&self) -> &dyn Stamps {
+        self.config.stamps.as_ref()
+    }
+
+    pub fn now(&self) -> Time {
+        self.stamps().now()
+    }
+
+    pub fn cache(&self) -> RwLockReadGuard<'_, Cache> {
+        self.cache.read().expect("nothing panics while it holds the cache")
+    }
+
+    fn cache_mut(&self) -> RwLockWriteGuard<'_, Cache> {
+        self.cache.write().expect("nothing panics while it holds the cache")
+    }
+
+    /// Changes the cache, then wakes whoever waits for it.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> T {
+        let mut cache = self.cache_mut();
+        let result = change(&mut cache);
+        let revision = cache.revision;
+        drop(cache);
+        self.progress.send_replace(revision);
+        result
+    }
+
+    /// Reads and keeps revisions for lists under way, in one moment. The records stay as they are.
+    pub fn with_pins<T>(&self, read: impl FnOnce(&mut Cache, Instant) -> T) -> T {
+        read(&mut self.cache_mut(), Instant::now())
+    }
+
+    pub fn expire_pins(&self) {
+        if !self.cache().pins.is_empty() {
+            self.cache_mut().pins.expire(Instant::now());
+        }
+    }
+
+    pub fn progress(&self) -> watch::Receiver<Revision> {
+        self.progress.subscribe()
+    }
+
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.readiness.subscribe()
+    }
+
+    pub fn ready(&self) -> Result<()> {
+        match *self.readiness.borrow() {
+            Readiness::Ready => Ok(()),
+            other => Err(Error::Unavailable(format!("{}: {}", other.reason(), other.message()))),
+        }
+    }
+
+    pub fn current_readiness(&self) -> Readiness {
+        *self.readiness.borrow()
+    }
+
+    fn confirm(&self) -> MutexGuard<'_, Confirm> {
+        self.confirm.lock().expect("nothing panics while it holds this")
+    }
+
+    fn set_health(&self, change: impl FnOnce(&mut Health)) {
+        let mut health = self.health.lock().expect("nothing panics while it holds this");
+        change(&mut health);
+        let next = health.readiness();
+        let changed = self.readiness.send_if_modified(|now| std::mem::replace(now, next) != next);
+        if changed {
+            match next {
+                Readiness::RolledBack => error!(server = %self.config.name, "{}", next.message()),
+                Readiness::Stale => warn!(server = %self.config.name, "{}", next.message()),
+                other => info!(server = %self.config.name, readiness = other.reason(), "readiness changed"),
+            }
+            self.progress.send_modify(|_| {});
+        }
+    }
+
+    /// The snapshot of that incarnation is complete.
+    pub fn filled(&self, another_incarnation: bool) {
+        if another_incarnation {
+            self.confirm().restart(Instant::now());
+        }
+        self.set_health(|health| {
+            health.filled = true;
+            if another_incarnation {
+                (health.rolled_back, health.rollback_proved) = (false, false);
+            }
+        });
+    }
+
+    pub fn drain(&self) {
+        self.set_health(|health| health.draining = true);
+    }
+
+    /// A client holds a token of this incarnation from beyond its head.
+    pub fn rollback_proved(&self) {
+        self.set_health(|health| health.rollback_proved = true);
+    }
+
+    /// A head was read.
+    pub fn head_read(&self, began: Instant, head: Head) {
+        let cache = self.cache().revision;
+        self.confirm().head(began, Instant::now(), head, cache);
+        if let Err(lie) = self.compare_head(head) {
+            self.doubt(&lie);
+        }
+        self.tick();
+    }
+
+    fn compare_head(&self, head: Head) -> Result<(), Lie> {
+        if self.cache().knows(head) {
+            return Ok(());
+        }
+        self.cache_mut().compare_head(head)
+    }
+
+    /// The watch said what can't be.
+    pub fn doubt(&self, lie: &Lie) {
+        warn!(server = %self.config.name, %lie, "the store's watch can't be trusted; listing anew");
+        self.counters.head_gaps.add(1);
+        self.relist.notify_one();
+    }
+
+    /// Looks at the time: is the watch still alive, is the store?
+    pub fn tick(&self) {
+        let now = Instant::now();
+        let cache = self.cache().revision;
+        let mut confirm = self.confirm();
+        let finding = confirm.tick(now, cache);
+        let (stale, rolled_back) = (confirm.stale(now), confirm.rolled_back());
+        drop(confirm);
+        if finding == Finding::Stalled && self.current_readiness() != Readiness::Starting {
+            warn!(server = %self.config.name, "the store's watch stalls behind its head; listing anew");
+            self.counters.stalls.add(1);
+            self.relist.notify_one();
+        }
+        self.set_health(|health| (health.stale, health.rolled_back) = (stale, rolled_back));
+    }
+
+    /// Waits until the cache has reached that revision.
+    pub async fn reached(&self, revision: Revision) -> Result<()> {
+        if self.cache().revision >= revision {
+            return Ok(());
+        }
+        let mut progress = self.progress();
+        let deadline = Instant::now() + REACH_MAX;
+        match timeout_at(deadline, progress.wait_for(|now| *now >= revision)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Unavailable(format!("revision {revision} didn't arrive in {REACH_MAX:?}"))),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the server writes for users, under no claim: the transaction's parts that applies, deletions and statuses share.
+
+use model::{Actor, Domain, Fence, Revision};
+use store::{Caller, Error, Expect, Note, Result, Transaction, Write};
+
+use crate::{
+    admit::{
+        entry::{Done, entries},
+        rights::Author,
+    },
+    shared::Shared,
+};
+
+/// How often something is computed anew after a conflict with somebody else's write.
+pub const ATTEMPTS_MAX: usize = 16;
+
+/// Who writes, stamped as of now, in a step of its own.
+pub fn author(shared: &Shared, caller: &Caller, domain: Domain) -> Author {
+    Author {
+        domain,
+        actor: caller.actor.to_string(),
+        step_id: shared.stamps().uid(),
+        now: shared.now(),
+        traceparent: caller.traceparent.clone(),
+    }
+}
+
+/// The writes of one such step.
+#[derive(Default)]
+pub struct Step {
+    pub writes: Vec<Write>,
+    pub done: Vec<Done>,
+    pub expects: Vec<Expect>,
+}
+
+impl Step {
+    pub fn add(&mut self, write: Write, done: Done) {
+        self.writes.push(write);
+        self.done.push(done);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// The whole of it, with the history's entries.
+    pub fn transaction(self, incarnation: String, author: &Author, fence: Option<Fence>, note: &Note) -> Transaction {
+        let log = entries(author, fence.as_ref(), note, self.done);
+        Transaction {
+            incarnation,
+            fence,
+            actor: Actor::parse(&author.actor),
+            step_id: author.step_id.clone(),
+            expects: self.expects,
+            writes: self.writes,
+            note: None,
+            log,
+        }
+    }
+
+    pub async fn commit(self, shared: &Shared, author: &Author, fence: Option<Fence>, note: Note) -> Result<Revision> {
+        let incarnation = shared.cache().incarnation.clone();
+        let result = shared.backend.commit(self.transaction(incarnation, author, fence, &note)).await;
+        count(shared, &result);
+        result
+    }
+}
+
+/// Counts what became of a commit.
+pub fn count(shared: &Shared, result: &Result<Revision>) {
+    let counters = &shared.counters;
+    match result {
+        Ok(_) => counters.commits.add(1),
+        Err(Error::Conflict { .. }) => counters.commits_conflicted.add(1),
+        Err(Error::Fenced(_)) => counters.commits_fenced.add(1),
+        Err(Error::Denied(_)) => counters.commits_denied.add(1),
+        Err(_) => {}
+    }
+}

@@ -1,0 +1,361 @@
+//! One watch, pulled by whoever reads it: a position in the ring, a filter, and at most one look's worth of items. So a
+//! slow reader holds nothing but that; what it lags is coalesced when it looks again.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use kinds::KINDS;
+use model::{Filter, Object, Revision};
+use store::{Bookmark, Error, Result, ShardDigest, ShardSet, WatchItem, WatchOptions, WatchStream};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    cache::Cache,
+    heads::Heads,
+    ring::Position,
+    seen,
+    shared::{Readiness, Shared},
+};
+
+/// Groups that a watcher may lag before they are coalesced.
+pub const LAG_GROUPS_MAX: usize = 256;
+/// Resources in one part of a snapshot.
+const PART_MAX: usize = 500;
+/// Open watches on one server.
+pub const WATCHES_MAX: usize = 20_000;
+/// A watcher that sees nothing of what happens is told how far it is this soon,
+const SOON: Duration = Duration::from_millis(5);
+/// or, where there are many, so much later for each: at most 10,000 such bookmarks a second in all.
+const SOON_PER_WATCHER: Duration = Duration::from_micros(100);
+/// Agents gate nothing on revisions.
+const SOON_FOR_NODES: Duration = Duration::from_secs(1);
+
+/// Opens a watch. What the token lacks, or a snapshot, comes first.
+pub async fn open(shared: Arc<Shared>, heads: &Heads, options: WatchOptions) -> Result<WatchStream> {
+    shared.ready()?;
+    refuse_the_future(&shared, heads, &options).await?;
+    if shared.counters.watchers.get() >= WATCHES_MAX as u64 {
+        return Err(Error::TooLarge(format!("{WATCHES_MAX} watches are open on this server, which is its bound")));
+    }
+    let watcher = Watcher::new(shared, options);
+    Ok(stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) }).boxed())
+}
+
+/// Nobody can have seen, or wait for, what lies beyond the store's head. A token from there proves a restore that nobody
+/// announced; a bare number proves nothing.
+async fn refuse_the_future(shared: &Shared, heads: &Heads, options: &WatchOptions) -> Result<()> {
+    let (incarnation, reached) = {
+        let cache = shared.cache();
+        (cache.incarnation.clone(), cache.revision)
+    };
+    let token = options.resume.as_ref().filter(|token| token.incarnation == incarnation);
+    let token = token.map_or(Revision::ZERO, |token| token.revision);
+    if token.max(options.min_revision) <= reached {
+        return Ok(());
+    }
+    let head = heads.read().await?.revision;
+    if token > head {
+        shared.rollback_proved();
+        shared.ready()?;
+    }
+    beyond(options.min_revision, head)
+}
+
+/// Refuses a revision above the head.
+pub fn beyond(asked: Revision, head: Revision) -> Result<()> {
+    if asked <= head {
+        return Ok(());
+    }
+    let reason = Readiness::RolledBack.reason();
+    Err(Error::Unavailable(format!("{reason}: revision {asked} is above the store's head, which is {head}")))
+}
+
+/// Where it is.
+#[derive(Clone, Copy)]
+enum At {
+    /// It knows nothing, or nothing that can be continued.
+    Nowhere,
+    /// Where it left off, here or on another server.
+    After(Revision),
+    Ring(Position),
+}
+
+struct Watcher {
+    shared: Arc<Shared>,
+    filter: Filter,
+    at: At,
+    incarnation: String,
+    /// The revision that the reader knows it is complete up to.
+    told: Revision,
+    /// The revision that was looked at.
+    looked: Revision,
+    /// Asked for; until it was answered by a bookmark.
+    awaited: Option<Revision>,
+    shards: Option<watch::Receiver<ShardSet>>,
+    progress: watch::Receiver<Revision>,
+    items: VecDeque<WatchItem>,
+    /// Since when the reader could be told more.
+    untold_since: Option<Instant>,
+    bookmark_due: Instant,
+    ended: bool,
+}
+
+impl Watcher {
+    fn new(shared: Arc<Shared>, options: WatchOptions) -> Self {
+        let WatchOptions { mut filter, resume, min_revision, mut shards } = options;
+        // What the reader opened it with comes first; where more was asked for since, that follows as a change.
+        if let Some(shards) = &mut shards {
+            match &filter.shards {
+                Some(_) => shards.mark_changed(),
+                None => filter.shards = shards.borrow_and_update().as_deref().cloned(),
+            }
+        }
+        let mut progress = shared.progress();
+        progress.mark_changed();
+        shared.counters.watchers.add(1);
+        shared.counters.node_watchers.add(usize::from(!filter.node.is_empty()));
+        let bookmark_due = Instant::now() + shared.config.bookmark_every;
+        let incarnation = shared.cache().incarnation.clone();
+        let mut watcher = Self {
+            filter,
+            at: At::Nowhere,
+            incarnation,
+            told: Revision::ZERO,
+            looked: Revision::ZERO,
+            awaited: (min_revision > Revision::ZERO).then_some(min_revision),
+            shards,
+            progress,
+            items: VecDeque::new(),
+            untold_since: None,
+            bookmark_due,
+            ended: false,
+            shared,
+        };
+        if let Some(token) = resume.filter(|token| token.incarnation == watcher.incarnation) {
+            watcher.at = At::After(token.revision);
+            (watcher.told, watcher.looked) = (token.revision, token.revision);
+        }
+        watcher
+    }
+
+    async fn next(&mut self) -> Option<Result<WatchItem>> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Some(Ok(item));
+            }
+            if self.ended {
+                return None;
+            }
+            self.look();
+            if self.items.is_empty() && !self.ended {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// Until there may be something to say.
+    async fn wait(&mut self) {
+        let soon = self.untold_since.map(|since| since + self.soon());
+        let due = soon.map_or(self.bookmark_due, |soon| soon.min(self.bookmark_due));
+        let shards = async {
+            if let Some(shards) = &mut self.shards
+                && shards.changed().await.is_ok()
+            {
+                return shards.mark_changed();
+            }
+            // Nobody can change them, or no more.
+            std::future::pending().await
+        };
+        tokio::select! {
+            _ = self.progress.changed() => {}
+            () = shards => {}
+            () = sleep_until(due) => {}
+        }
+    }
+
+    fn soon(&self) -> Duration {
+        if !self.filter.node.is_empty() {
+            return SOON_FOR_NODES;
+        }
+        let counters = &self.shared.counters;
+        let watchers = counters.watchers.get().saturating_sub(counters.node_watchers.get());
+        let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
+        SOON.max(SOON_PER_WATCHER * watchers)
+    }
+
+    /// Collects what there is to say, as of one moment.
+    fn look(&mut self) {
+        let shared = self.shared.clone();
+        self.progress.mark_unchanged();
+        let cache = shared.cache();
+        let readiness = shared.current_readiness();
+        if readiness != Readiness::Ready {
+            return self.end(readiness);
+        }
+        if cache.incarnation != self.incarnation {
+            return self.end(Readiness::RolledBack);
+        }
+        self.catch_up(&cache);
+        self.change_shards(&cache);
+        self.bookmark(&cache);
+    }
+
+    fn end(&mut self, readiness: Readiness) {
+        self.ended = true;
+        let (reason, message) = (readiness.reason().to_owned(), readiness.message().to_owned());
+        self.items.push_back(WatchItem::End { reason, message });
+    }
+
+    fn catch_up(&mut self, cache: &Cache) {
+        let position = match self.at {
+            // It comes from a server that is ahead.
+            At::After(revision) if revision > cache.revision => return,
+            At::After(revision) => cache.ring.position_of(revision),
+            At::Ring(position) => Some(position),
+            At::Nowhere => None,
+        };
+        let groups = position.and_then(|position| cache.ring.since(position));
+        match groups {
+            None => {
+                let filter = self.filter.clone();
+                self.snapshot(cache, &filter, None);
+            }
+            Some(groups) if groups.len() > LAG_GROUPS_MAX => {
+                let (group, saved) = seen::coalesced(groups, &self.filter, self.told);
+                self.shared.counters.coalesced.add(saved);
+                self.items.extend(group.map(WatchItem::Changes));
+            }
+            Some(groups) => {
+                let mut from = self.told;
+                for kept in groups {
+                    if let Some(group) = seen::one(kept, &self.filter, from) {
+                        from = group.to;
+                        self.items.push_back(WatchItem::Changes(group));
+                    }
+                }
+                self.shared.counters.groups_sent.add(self.items.len());
+            }
+        }
+        self.at = At::Ring(cache.ring.end());
+        self.looked = cache.revision;
+        if let Some(WatchItem::Changes(group)) = self.items.back() {
+            self.told = group.to;
+        }
+    }
+
+    /// Everything that matches now.
+    fn snapshot(&mut self, cache: &Cache, filter: &Filter, partial: Option<Vec<u32>>) {
+        let revision = cache.revision;
+        let only_shards = partial.is_some();
+        self.items.push_back(WatchItem::SnapshotStart {
+            incarnation: cache.incarnation.clone(),
+            revision,
+            time: self.shared.now(),
+            partial,
+        });
+        let mut part: Vec<Object> = Vec::new();
+        for object in cache.matching(filter, None).filter(|o| !only_shards || !is_global(o)) {
+            part.push(object);
+            if part.len() == PART_MAX {
+                self.items.push_back(WatchItem::Snapshot(std::mem::take(&mut part)));
+            }
+        }
+        if !part.is_empty() {
+            self.items.push_back(WatchItem::Snapshot(part));
+        }
+        self.items.push_back(WatchItem::SnapshotEnd { revision });
+        self.told = revision;
+        self.shared.counters.snapshots_sent.add(1);
+    }
+
+    /// Shards that are new to the watch get a snapshot of their own; those that went just stop.
+    fn change_shards(&mut self, cache: &Cache) {
+        let Some(shards) = &mut self.shards else { return };
+        if !shards.has_changed().unwrap_or(false) || self.looked > cache.revision {
+            return;
+        }
+        let next = shards.borrow_and_update().as_deref().cloned();
+        let before = std::mem::replace(&mut self.filter.shards, next.clone());
+        let added: Vec<u32> = match (before, next) {
+            (None, _) => Vec::new(),
+            (Some(before), Some(next)) => next.into_iter().filter(|shard| !before.contains(shard)).collect(),
+            (Some(_), None) => {
+                let filter = self.filter.clone();
+                return self.snapshot(cache, &filter, None);
+            }
+        };
+        if !added.is_empty() {
+            let filter = Filter { shards: Some(added.clone()), ..self.filter.clone() };
+            self.snapshot(cache, &filter, Some(added));
+        }
+    }
+
+    /// Tells how far it is: when that is asked for, soon after something happened that the filter doesn't see, and
+    /// every few seconds, then with digests.
+    fn bookmark(&mut self, cache: &Cache) {
+        let now = Instant::now();
+        let reached = self.awaited.is_some_and(|awaited| awaited <= self.looked);
+        let periodic = now >= self.bookmark_due;
+        let untold = self.told < self.looked;
+        self.untold_since = match self.untold_since {
+            Some(since) if untold => Some(since),
+            _ => untold.then_some(now),
+        };
+        let soon = self.untold_since.is_some_and(|since| now >= since + self.soon());
+        if !(reached || periodic || soon) || self.looked > cache.revision {
+            return;
+        }
+        let digests = if periodic { digests(cache, &self.filter, self.shared.config.shards) } else { Vec::new() };
+        if periodic {
+            self.bookmark_due = now + self.shared.config.bookmark_every;
+        }
+        if reached {
+            self.awaited = None;
+        }
+        self.told = self.looked;
+        self.untold_since = None;
+        self.items.push_back(WatchItem::Bookmark(Bookmark {
+            incarnation: cache.incarnation.clone(),
+            revision: self.looked,
+            digests,
+            time: self.shared.now(),
+        }));
+        self.shared.counters.bookmarks_sent.add(1);
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.shared.counters.watchers.subtract(1);
+        self.shared.counters.node_watchers.subtract(usize::from(!self.filter.node.is_empty()));
+    }
+}
+
+fn is_global(object: &Object) -> bool {
+    kinds::kind(object.key.kind()).is_some_and(|kind| kind.info().global)
+}
+
+/// Of every (shard, kind) that the filter covers, those without a resource too; none where it covers only a part of
+/// them. Global kinds are all in shard 0.
+fn digests(cache: &Cache, filter: &Filter, shards: u32) -> Vec<ShardDigest> {
+    let whole = Filter { kinds: filter.kinds.clone(), shards: filter.shards.clone(), ..Filter::default() };
+    if whole != *filter {
+        return Vec::new();
+    }
+    let covered = filter.shards.clone().unwrap_or_else(|| (0..shards).collect());
+    let kinds = KINDS.iter().map(|kind| kind.info());
+    kinds
+        .filter(|info| filter.kinds.is_empty() || filter.kinds.iter().any(|kind| kind == info.kind))
+        .flat_map(|info| {
+            let shards = if info.global { vec![0] } else { covered.clone() };
+            shards.into_iter().map(|shard| ShardDigest {
+                shard,
+                kind: info.kind.to_owned(),
+                digest: cache.digest(shard, info.kind),
+            })
+        })
+        .collect()
+}

@@ -153,6 +153,7 @@ impl Worker {
                     self.complete();
                 }
                 changed.uids.iter().for_each(|uid| self.assign(uid));
+                self.doubt_absence(&changed.uids);
             }
             Event::Link(link) => self.relink(link),
             Event::Run { uid, run, news } => {
@@ -234,15 +235,15 @@ impl Worker {
                     self.enter(slot);
                 }
             }
-        } else if self.slots.get(uid).is_some_and(|slot| !slot.explicit && !slot.stray_stop) {
-            // Only a complete list may say that it's a stray, and soon.
-            self.relist_soon();
         }
         self.step(uid);
     }
 
-    fn relist_soon(&self) {
-        if self.node.unconfirmed.is_none() {
+    /// Records that went without a word before: only a complete list may say that they are strays. It's asked for once, by
+    /// the change; what such a list leaves running waits for the next sweep.
+    fn doubt_absence(&self, uids: &BTreeSet<Arc<str>>) {
+        let vanished = |uid: &Arc<str>| self.absent(uid) && self.slots.get(uid).is_some_and(|slot| !slot.explicit);
+        if self.node.unconfirmed.is_none() && uids.iter().any(vanished) {
             self.relist.notify_one();
         }
     }

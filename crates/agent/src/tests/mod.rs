@@ -1,1 +1,6 @@
+//! The agent's whole loop, on simulated instances and under a clock that the test turns, against a double of the server.
 
+mod double;
+mod loops;
+mod tables;
+mod world;

@@ -1,0 +1,239 @@
+//! The loop's promises, one by one.
+
+use api::v1;
+
+use super::world::*;
+use crate::driver::{Driver, How};
+
+fn phases(world: &World, name: &str) -> Vec<String> {
+    world.server.reports(&key(name)).into_iter().map(|r| r.status.unwrap().phase).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_assigned_runs_and_is_reported() {
+    let world = World::new();
+    let template =
+        v1::InstanceTemplate { ports: vec![v1::Port { name: "http".into(), port: 0 }], ..Default::default() };
+    world.server.assign(instance("web-0", template));
+    world.until_ready(&[key("web-0")]).await;
+    let status = world.server.status(&key("web-0")).unwrap();
+    assert_eq!((status.phase.as_str(), status.restarts, status.observed_generation), ("Running", 0, 1));
+    assert!(status.pid > 0 && status.ports["http"] > 0 && status.started_time.is_some());
+    let hello = &world.server.hellos()[0];
+    assert!(!hello.status.as_ref().unwrap().machine_id.is_empty());
+    assert_eq!(phases(&world, "web-0"), ["Running"], "one report says it all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_stops_reports_and_forgets() {
+    let world = World::new();
+    let keys = world.run(&["web-0", "web-1"]).await;
+    world.server.delete(&keys[0]);
+    world.server.until(|server| !server.exists(&keys[0])).await;
+    let last = world.server.reports(&keys[0]).pop().unwrap();
+    assert!(last.gone && !last.status.unwrap().ready);
+    world.after(1).await;
+    assert_eq!(world.sim.running(), [keys[1].clone()]);
+    assert_eq!(world.sim.observe().await.unwrap().len(), 1, "nothing is kept of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_of_what_never_ran_is_gone_at_once() {
+    let mut world = World::new();
+    world.run(&["web-0"]).await;
+    world.kill_agent().await;
+    world.server.assign(instance("web-1", v1::InstanceTemplate::default()));
+    world.server.delete(&key("web-1"));
+    world.start_agent();
+    world.server.until(|server| !server.exists(&key("web-1"))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_agents_successor_touches_nothing_that_runs() {
+    let mut world = World::new();
+    let keys = world.run(&["web-0", "web-1", "web-2"]).await;
+    world.after(1).await;
+    let before: Vec<_> = keys.iter().map(|key| world.server.status(key)).collect();
+    world.kill_agent().await;
+    let told = world.server.batches().len();
+    world.start_agent();
+    world.server.until(|server| server.batches().len() > told).await;
+    world.after(120).await;
+    let after: Vec<_> = keys.iter().map(|key| world.server.status(key)).collect();
+    assert_eq!(before, after);
+    assert!(
+        world.server.batches()[told..].iter().all(|b| b.instances.iter().all(|i| i.status.as_ref().unwrap().ready))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_is_carried_over_an_agents_restart() {
+    let mut world = World::new();
+    world.server.assign(instance("web-0", readiness(tcp())));
+    world.until_ready(&[key("web-0")]).await;
+    // Long enough for the driver to have it noted.
+    world.after(1).await;
+    world.kill_agent().await;
+    let told = world.server.batches().len();
+    world.start_agent();
+    world.after(10).await;
+    let later = &world.server.batches()[told..];
+    assert!(later.iter().flat_map(|b| &b.instances).all(|i| i.status.as_ref().unwrap().ready), "{later:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_while_no_agent_looked_is_reported_and_restarted() {
+    let mut world = World::new();
+    let keys = world.run(&["web-0"]).await;
+    world.kill_agent().await;
+    assert!(world.sim.crash(&keys[0], How::Code(9)));
+    world.start_agent();
+    world.server.until(|server| server.status(&keys[0]).unwrap().restarts == 1).await;
+    let status = world.server.status(&keys[0]).unwrap();
+    assert!(status.ready);
+    assert_eq!(status.last_exit.unwrap().code, Some(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_means_finished_also_for_the_next_agent() {
+    let mut world = World::new();
+    let once = v1::InstanceTemplate { restart: "OnFailure".into(), ..Default::default() };
+    world.server.assign(instance("job", once));
+    world.until_ready(&[key("job")]).await;
+    assert!(world.sim.crash(&key("job"), How::Code(0)));
+    world.server.until(|server| server.status(&key("job")).unwrap().phase == "Finished").await;
+    world.kill_agent().await;
+    world.start_agent();
+    world.after(600).await;
+    assert!(world.sim.running().is_empty());
+    assert_eq!(world.server.status(&key("job")).unwrap().phase, "Finished");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_backs_off_and_writes_little() {
+    let world = World::new();
+    let keys = world.run(&["web-0"]).await;
+    let mut waits = Vec::new();
+    for restart in 1..=6 {
+        let crashed = tokio::time::Instant::now();
+        assert!(world.sim.crash(&keys[0], How::Code(1)));
+        world.server.until(|server| server.status(&keys[0]).is_some_and(|s| s.ready && s.restarts == restart)).await;
+        waits.push(crashed.elapsed().as_secs());
+    }
+    assert_eq!(waits, [0, 1, 2, 4, 8, 16]);
+    let reports = world.server.reports(&keys[0]).len();
+    assert!(reports <= 1 + 2 * 6, "{reports} reports of six crashes");
+    world.after(11).await;
+    let crashed = tokio::time::Instant::now();
+    assert!(world.sim.crash(&keys[0], How::Code(1)));
+    world.server.until(|server| server.status(&keys[0]).is_some_and(|s| s.ready && s.restarts == 7)).await;
+    assert_eq!(crashed.elapsed().as_secs(), 0, "it ran stably in between");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_node_says_nothing() {
+    let world = World::new();
+    world.run(&["web-0", "web-1"]).await;
+    world.after(60).await;
+    let told = world.server.batches().len();
+    world.after(3600).await;
+    assert_eq!(world.server.batches().len(), told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_server_changes_nothing_on_the_node() {
+    let world = World::new();
+    let keys = world.run(&["web-0", "web-1"]).await;
+    let before: Vec<_> = keys.iter().map(|key| world.server.status(key)).collect();
+    world.server.set_down(true);
+    world.server.end_sessions();
+    world.after(60).await;
+    assert_eq!(world.sim.running(), keys);
+    world.server.set_down(false);
+    world.server.until(|server| server.hellos().len() == 2).await;
+    world.after(60).await;
+    let after: Vec<_> = keys.iter().map(|key| world.server.status(key)).collect();
+    assert_eq!(before, after);
+    let sessions: Vec<String> = world.server.hellos().into_iter().map(|h| h.session).collect();
+    assert_ne!(sessions[0], sessions[1], "a session that ended is never used again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happened_in_an_outage_is_told_after_it() {
+    let world = World::new();
+    let keys = world.run(&["web-0"]).await;
+    world.server.set_down(true);
+    assert!(world.sim.crash(&keys[0], How::Signal(11)));
+    world.after(30).await;
+    assert_eq!(world.sim.running(), keys, "it's restarted without the server");
+    world.server.set_down(false);
+    world.server.until(|server| server.status(&keys[0]).unwrap().restarts == 1).await;
+    assert_eq!(world.server.status(&keys[0]).unwrap().last_exit.unwrap().signal, Some(11));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_store_that_knows_nothing_stops_nothing() {
+    let world = World::new();
+    let keys = world.run(&["web-0", "web-1", "web-2"]).await;
+    world.server.lose_everything("store-b");
+    world.after(600).await;
+    assert_eq!(world.sim.running(), keys);
+    let node = world.server.node().unwrap();
+    let said: Vec<_> = node.conditions.iter().map(|c| (c.r#type.as_str(), c.status.as_str())).collect();
+    assert_eq!(said, [("Confirmed", "False")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_lists_nothing_stops_at_most_half_at_once() {
+    let world = World::new();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    world.run(&names).await;
+    // Let it record whose word counts.
+    world.after(1).await;
+    world.server.lose_everything("store-a");
+    let mut left = vec![world.sim.running().len()];
+    for _ in 0..1200 {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let now = world.sim.running().len();
+        if left.last() != Some(&now) {
+            left.push(now);
+        }
+    }
+    assert_eq!(left, [6, 3, 2, 1, 0], "half at each complete list, and one at least");
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_follows_the_check() {
+    let world = World::new();
+    world.server.assign(instance("web-0", readiness(tcp())));
+    world.until_ready(&[key("web-0")]).await;
+    world.sim.set_well(&key("web-0"), false);
+    world.server.until(|server| !server.status(&key("web-0")).unwrap().ready).await;
+    let status = world.server.status(&key("web-0")).unwrap();
+    assert_eq!((status.phase.as_str(), status.restarts), ("Running", 0));
+    world.sim.set_well(&key("web-0"), true);
+    world.until_ready(&[key("web-0")]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_instance_is_started_anew() {
+    let world = World::new();
+    let health = v1::Health { liveness: Some(tcp()), ..Default::default() };
+    world.server.assign(instance("web-0", v1::InstanceTemplate { health: Some(health), ..Default::default() }));
+    world.until_ready(&[key("web-0")]).await;
+    world.sim.set_well(&key("web-0"), false);
+    world.server.until(|server| server.status(&key("web-0")).unwrap().restarts == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_changes_ride_in_few_batches() {
+    let world = World::new();
+    let names: Vec<String> = (0..300).map(|n| format!("web-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    world.run(&names).await;
+    let batches = world.server.batches();
+    assert!(batches.iter().all(|batch| batch.instances.len() <= 100));
+    assert!(batches.len() <= 30, "{} batches", batches.len());
+    let sequences: Vec<u64> = batches.iter().map(|b| b.sequence).collect();
+    assert!(sequences.is_sorted());
+}

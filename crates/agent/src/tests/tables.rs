@@ -1,0 +1,244 @@
+//! The pure parts, by tables.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use api::v1;
+use model::Time;
+
+use crate::{
+    driver::{Exit, How},
+    node::{Trust, trust},
+    outbox::Outbox,
+    plan::*,
+    template::{Probe, Restart, Template, expand, port_variable},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn seen(run: Run) -> Seen {
+    Seen {
+        run,
+        restart: Restart::Always,
+        grace: 10 * SECOND,
+        started: at(0),
+        failures: 0,
+        dead: false,
+        ready: true,
+        ready_noted: true,
+        not_before: None,
+    }
+}
+
+fn at(seconds: i64) -> Time {
+    Time::from_millis(seconds * 1000)
+}
+
+fn exited(how: How, seconds: i64) -> Run {
+    Run::Exited(Exit::new(how, at(seconds)))
+}
+
+fn running(stopping: Option<Stopping>) -> Run {
+    Run::Running { stopping }
+}
+
+fn stopping(since: i64, killed: Option<i64>) -> Run {
+    running(Some(Stopping { since: at(since), killed: killed.map(at) }))
+}
+
+/// At second 100.
+fn check(want: Want, seen: &Seen, expected: Action) {
+    let action = plan(want, seen, &Backoff::default(), at(100));
+    assert_eq!(action, expected, "{want:?} of {seen:?}");
+}
+
+#[test]
+fn one_step_for_what_is_wanted_and_what_is_so() {
+    let (start, again) = (Action::Start { again: false }, Action::Start { again: true });
+    let dead = Seen { dead: true, ..seen(running(None)) };
+    let unnoted = Seen { ready_noted: false, ..seen(running(None)) };
+    let troubled = Seen { not_before: Some(at(101)), ..seen(Run::Never) };
+    for (want, seen, action) in [
+        (Want::Run, seen(Run::Never), start),
+        (Want::Unknown, seen(Run::Never), start),
+        (Want::Stray { stop: false }, seen(Run::Never), start),
+        (Want::Stop, seen(Run::Never), Action::Nothing),
+        (Want::Forget, seen(Run::Never), Action::Forget),
+        (Want::Run, seen(running(None)), Action::Nothing),
+        (Want::Unknown, seen(running(None)), Action::Nothing),
+        (Want::Stray { stop: false }, seen(running(None)), Action::Nothing),
+        (Want::Stop, seen(running(None)), Action::Stop),
+        (Want::Forget, seen(running(None)), Action::Stop),
+        (Want::Stray { stop: true }, seen(running(None)), Action::Stop),
+        (Want::Run, dead.clone(), Action::Stop),
+        (Want::Unknown, dead, Action::Stop),
+        (Want::Run, unnoted, Action::NoteReady(true)),
+        (Want::Run, troubled, Action::Wait(at(101))),
+        // A stop goes on, by degrees.
+        (Want::Stop, seen(stopping(90, None)), Action::Wait(at(105))),
+        (Want::Stop, seen(stopping(85, None)), Action::Kill),
+        (Want::Stop, seen(stopping(85, Some(99))), Action::Wait(at(104))),
+        (Want::Stop, seen(stopping(85, Some(95))), Action::Destroy),
+        (Want::Run, seen(stopping(85, None)), Action::Kill),
+        // What ended.
+        (Want::Stop, seen(exited(How::Code(1), 99)), Action::Nothing),
+        (Want::Forget, seen(exited(How::Code(1), 99)), Action::Forget),
+        (Want::Stray { stop: true }, seen(exited(How::Code(1), 99)), Action::Forget),
+        (Want::Run, seen(exited(How::Code(1), 100)), again),
+        (Want::Unknown, seen(exited(How::Code(1), 100)), again),
+        (Want::Run, seen(Run::Broken), Action::Clean),
+        (Want::Stop, seen(Run::Broken), Action::Clean),
+        (Want::Unknown, seen(Run::Broken), Action::Clean),
+        (Want::Stop, seen(Run::Unknown), Action::Look),
+    ] {
+        check(want, &seen, action);
+    }
+}
+
+#[test]
+fn restarts_follow_the_policy() {
+    for (restart, how, finished_) in [
+        (Restart::Always, How::Code(0), false),
+        (Restart::Always, How::Code(1), false),
+        (Restart::OnFailure, How::Code(0), true),
+        (Restart::OnFailure, How::Code(1), false),
+        (Restart::OnFailure, How::Signal(9), false),
+        (Restart::OnFailure, How::MachineRestarted, false),
+        (Restart::Never, How::Code(0), true),
+        (Restart::Never, How::Code(1), true),
+        (Restart::Never, How::SupervisorLost, true),
+    ] {
+        let exit = Exit::new(how, at(0));
+        assert_eq!(finished(restart, &exit), finished_, "{restart:?} after {exit:?}");
+    }
+}
+
+#[test]
+fn the_first_restart_is_immediate_and_later_ones_double() {
+    let backoff = Backoff::default();
+    let delays: Vec<u64> = (0..12).map(|n| backoff.delay(n, &How::Code(1)).as_secs()).collect();
+    assert_eq!(delays, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+    let hopeless: Vec<u64> = (0..4).map(|n| backoff.delay(n, &How::CannotStart(String::new())).as_secs()).collect();
+    assert_eq!(hopeless, [1, 2, 4, 8]);
+    let crashing = Seen { failures: 5, ..seen(Run::Never) };
+    assert_eq!(backoff.restart_at(&crashing, &Exit::new(How::Code(1), at(9))), at(9 + 16));
+    assert_eq!(backoff.restart_at(&crashing, &Exit::new(How::Code(1), at(10))), at(10), "it ran stably");
+    let far = Seen { failures: u32::MAX, ..seen(Run::Never) };
+    assert_eq!(backoff.restart_at(&far, &Exit::new(How::Code(1), at(1))), at(301));
+}
+
+#[test]
+fn never_more_than_half_of_the_strays_but_always_one() {
+    for (strays, running, stopped) in [(6, 6, 3), (3, 3, 1), (1, 1, 1), (1, 10, 1), (5, 10, 5), (6, 10, 5), (0, 4, 0)] {
+        assert_eq!(strays_to_stop((0..strays).collect(), running).len(), stopped, "{strays} of {running}");
+    }
+}
+
+#[test]
+fn a_store_counts_once_it_is_known_or_nothing_is_at_stake() {
+    assert_eq!(trust(Some("a"), "a", 3), Trust::Known);
+    assert_eq!(trust(Some("a"), "b", 3), Trust::Unconfirmed);
+    assert_eq!(trust(Some("a"), "b", 0), Trust::Adopt);
+    assert_eq!(trust(None, "a", 0), Trust::Adopt);
+    assert_eq!(trust(None, "a", 1), Trust::Unconfirmed);
+}
+
+#[test]
+fn variables_are_expanded_and_dollars_escaped() {
+    let env: BTreeMap<String, String> = [("PORT", "80"), ("X", "$(PORT)")].map(|(k, v)| (k.into(), v.into())).into();
+    for (text, expected) in [
+        ("--port=$(PORT)", "--port=80"),
+        ("$(X)$(PORT)", "$(PORT)80"),
+        ("$$(PORT) $$$$ $", "$(PORT) $$ $"),
+        ("$(NONE) $(PORT", "$(NONE) $(PORT"),
+        ("ü$(PORT)ü", "ü80ü"),
+        ("", ""),
+    ] {
+        assert_eq!(expand(text, &env), expected, "{text}");
+    }
+    assert_eq!(port_variable("admin-api"), "PORT_ADMIN_API");
+}
+
+#[test]
+fn absent_fields_get_the_documented_defaults() {
+    let http = v1::Check { http: Some(v1::HttpCheck::default()), ..Default::default() };
+    let health = v1::Health { startup: Some(http.clone()), readiness: Some(http.clone()), liveness: Some(http) };
+    let template = v1::InstanceTemplate { health: Some(health), ..Default::default() };
+    let read = Template::from(&template);
+    assert_eq!((read.stop_grace, read.restart, read.working_dir), (10 * SECOND, Restart::Always, None));
+    let checks = [read.startup, read.readiness, read.liveness].map(Option::unwrap);
+    let numbers = checks.each_ref().map(|c| (c.interval.as_secs(), c.timeout.as_secs(), c.successes, c.failures));
+    assert_eq!(numbers, [(1, 1, 1, 60), (1, 1, 1, 3), (5, 1, 1, 3)]);
+    assert_eq!(checks[0].probe, Probe::Http { path: String::new(), port: String::new() });
+    let nothing = v1::Health { readiness: Some(v1::Check::default()), ..Default::default() };
+    let template = v1::InstanceTemplate { health: Some(nothing), ..Default::default() };
+    assert_eq!(Template::from(&template).readiness, None);
+}
+
+fn report(uid: &str, phase: &str) -> v1::InstanceReport {
+    let status = v1::InstanceStatus { phase: phase.into(), ..Default::default() };
+    v1::InstanceReport { uid: uid.into(), status: Some(status), ..Default::default() }
+}
+
+fn uids(batch: &v1::ReportBatch) -> Vec<&str> {
+    batch.instances.iter().map(|r| r.uid.as_str()).collect()
+}
+
+#[test]
+fn the_outbox_coalesces_and_never_repeats_itself() {
+    let mut outbox = Outbox::default();
+    let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+    let running = |uid: &str| Some(report(uid, "Running"));
+    outbox.mark(&a);
+    let first = outbox.next(running).unwrap();
+    assert_eq!(uids(&first), ["a"]);
+    outbox.mark(&a);
+    outbox.mark(&b);
+    outbox.mark(&b);
+    assert_eq!(outbox.next(running), None, "one at a time");
+    outbox.acknowledged(first.sequence, &[]);
+    let second = outbox.next(running).unwrap();
+    assert_eq!(uids(&second), ["b"], "what is known isn't said again");
+    outbox.failed(second.sequence);
+    let third = outbox.next(|uid| Some(report(uid, "BackOff"))).unwrap();
+    assert_eq!(third.instances, [report("b", "BackOff")], "as it is by then");
+    outbox.acknowledged(second.sequence, &[]);
+    outbox.mark(&a);
+    assert_eq!(outbox.next(running), None, "a late answer to an older batch says nothing");
+    outbox.start_over([a, b].into_iter(), v1::NodeStatus::default());
+    assert_eq!(uids(&outbox.next(running).unwrap()), ["a", "b"], "a new link may know nothing");
+}
+
+#[test]
+fn the_outbox_keeps_its_bounds() {
+    let mut outbox = Outbox::default();
+    for n in 0..250 {
+        outbox.mark(&format!("{n:03}").into());
+    }
+    let mut sizes = Vec::new();
+    while let Some(batch) = outbox.next(|uid| Some(report(uid, "Running"))) {
+        sizes.push(batch.instances.len());
+        outbox.acknowledged(batch.sequence, &[]);
+    }
+    assert_eq!(sizes, [100, 100, 50]);
+    let big = "x".repeat(100 * 1024);
+    (0..5).for_each(|n| outbox.mark(&format!("big-{n}").into()));
+    let batch = outbox.next(|uid| Some(report(uid, &big))).unwrap();
+    assert_eq!(batch.instances.len(), 3, "three of 100 KiB reach 256 KiB");
+}
+
+#[test]
+fn the_nodes_status_is_told_once() {
+    let mut outbox = Outbox::default();
+    let node = v1::NodeStatus { driver: "sim".into(), ..Default::default() };
+    outbox.start_over(std::iter::empty(), node.clone());
+    outbox.set_node(node.clone());
+    assert_eq!(outbox.next(|_| None), None, "it was told with the link");
+    let changed = v1::NodeStatus { driver: "process".into(), ..Default::default() };
+    outbox.set_node(changed.clone());
+    let batch = outbox.next(|_| None).unwrap();
+    assert_eq!(batch.node, Some(changed));
+    outbox.failed(batch.sequence);
+    let batch = outbox.next(|_| None).unwrap();
+    outbox.acknowledged(batch.sequence, &[]);
+    assert_eq!(outbox.next(|_| None), None);
+}

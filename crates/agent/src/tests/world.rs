@@ -1,0 +1,89 @@
+//! A node with a simulated machine, and an agent on it that can be killed and started again.
+
+use std::{sync::Arc, time::Duration};
+
+use api::v1;
+use model::Key;
+use prost::Message;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::double::Server;
+use crate::{
+    Agent, Clock, Config,
+    driver::sim::{self, Sim},
+};
+
+pub struct World {
+    pub server: Arc<Server>,
+    pub sim: Arc<Sim>,
+    agent: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let sim = Arc::new(Sim::new(sim::Config::default(), Clock::start()));
+        let mut world = Self { server: Server::new(), sim, agent: None };
+        world.start_agent();
+        world
+    }
+
+    pub fn start_agent(&mut self) {
+        let agent = Agent::new(Config::new("n1"), Arc::clone(&self.sim) as _, Arc::clone(&self.server) as _);
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(async move { agent.run(async { drop(stopped.await) }).await.unwrap() });
+        self.agent = Some((running, stop));
+    }
+
+    /// As SIGKILL does: nothing is said or saved.
+    pub async fn kill_agent(&mut self) {
+        let (running, _stop) = self.agent.take().unwrap();
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
+    }
+
+    /// What is true then, unless something makes it untrue.
+    pub async fn after(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    pub async fn until_ready(&self, keys: &[Key]) {
+        self.server.until(|server| keys.iter().all(|key| server.status(key).is_some_and(|s| s.ready))).await;
+    }
+
+    /// Assigned, and ready.
+    pub async fn run(&self, names: &[&str]) -> Vec<Key> {
+        names.iter().for_each(|name| self.server.assign(instance(name, v1::InstanceTemplate::default())));
+        let keys: Vec<Key> = names.iter().map(|name| key(name)).collect();
+        self.until_ready(&keys).await;
+        keys
+    }
+}
+
+pub fn key(name: &str) -> Key {
+    Key::new("Instance", "default", name)
+}
+
+pub fn instance(name: &str, template: v1::InstanceTemplate) -> v1::Resource {
+    let metadata = v1::Metadata {
+        kind: "Instance".into(),
+        namespace: "default".into(),
+        name: name.into(),
+        uid: format!("uid-of-{name}"),
+        generation: 1,
+        ..Default::default()
+    };
+    let spec = v1::InstanceSpec { node: "n1".into(), template: Some(template), ..Default::default() };
+    let spec = prost_types::Any { type_url: String::new(), value: spec.encode_to_vec() };
+    v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None }
+}
+
+pub fn readiness(check: v1::Check) -> v1::InstanceTemplate {
+    v1::InstanceTemplate {
+        health: Some(v1::Health { readiness: Some(check), ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+pub fn tcp() -> v1::Check {
+    v1::Check { tcp: Some(v1::TcpCheck::default()), ..Default::default() }
+}

@@ -42,6 +42,8 @@ pub fn status(facts: &Facts<'_>, backoff: &Backoff) -> v1::InstanceStatus {
         restarts: i32::try_from(memory.restarts).unwrap_or(i32::MAX),
         last_exit: last.map(exit_message),
         started_time: (running && memory.run > 0).then(|| memory.started.into()),
+        // Not the agent's to say.
+        evict: None,
     }
 }
 

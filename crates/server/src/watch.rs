@@ -15,6 +15,7 @@ use tokio::{
 use crate::{
     cache::Cache,
     heads::Heads,
+    reads::barrier,
     ring::Position,
     seen,
     shared::{Readiness, Shared},
@@ -45,19 +46,20 @@ pub async fn open(shared: Arc<Shared>, heads: &Heads, options: WatchOptions) -> 
 }
 
 /// Nobody can have seen, or wait for, what lies beyond the store's head. A token from there proves a restore that nobody
-/// announced; a bare number proves nothing.
+/// announced; a bare number proves nothing. What starts with a snapshot shows every commit that was acknowledged before.
 async fn refuse_the_future(shared: &Shared, heads: &Heads, options: &WatchOptions) -> Result<()> {
     let (incarnation, reached) = {
         let cache = shared.cache();
         (cache.incarnation.clone(), cache.revision)
     };
-    let token = options.resume.as_ref().filter(|token| token.incarnation == incarnation);
-    let token = token.map_or(Revision::ZERO, |token| token.revision);
-    if token.max(options.min_revision) <= reached {
+    let Some(token) = options.resume.as_ref().filter(|token| token.incarnation == incarnation) else {
+        return barrier(shared, heads, options.min_revision).await;
+    };
+    if token.revision.max(options.min_revision) <= reached {
         return Ok(());
     }
     let head = heads.read().await?.revision;
-    if token > head {
+    if token.revision > head {
         shared.rollback_proved();
         shared.ready()?;
     }

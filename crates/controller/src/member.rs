@@ -21,6 +21,7 @@ use crate::{
     Shared,
     claims::{self, Action, Hold, Local, Phase, Request, Seen},
     execute::MOVES_MAX,
+    ring,
     stats::add,
 };
 
@@ -194,6 +195,8 @@ struct Member {
     names: Vec<String>,
     shards: u32,
     seen: Seen,
+    /// Who should own what, by `seen`.
+    assignment: ring::Assignment,
     seen_any: bool,
     /// Requests in flight, and failed ones until the next word or tick.
     pending: BTreeMap<String, Option<Instant>>,
@@ -215,6 +218,7 @@ impl Member {
             shared,
             session,
             seen: Seen::default(),
+            assignment: ring::Assignment::default(),
             seen_any: false,
             pending: BTreeMap::new(),
             unowned: BTreeMap::new(),
@@ -246,7 +250,7 @@ impl Member {
                 Some(answer) = self.requests.join_next() => if let Ok(answer) = answer
                     && self.answered(answer) { return End::Lost },
                 _ = renew.tick() => self.beat(true),
-                _ = tick.tick() => {}
+                _ = tick.tick(), if self.waits_for_time() => {}
                 Ok(()) = revisions.changed(), if self.in_barrier() => {}
                 () = shared.holdings.changed.notified() => {}
                 // A sender that is gone means that whoever ran us is.
@@ -260,6 +264,11 @@ impl Member {
                 return End::Left;
             }
         }
+    }
+
+    /// Something may be due though nothing is heard: a refused request, an orphan, the end of a leave.
+    fn waits_for_time(&self) -> bool {
+        !self.pending.is_empty() || !self.unowned.is_empty() || self.leaving.is_some()
     }
 
     fn in_barrier(&self) -> bool {
@@ -277,6 +286,7 @@ impl Member {
 
     fn see(&mut self, state: &v1::Coordination) {
         self.seen = Seen::of(state);
+        self.assignment = self.seen.assignment(&self.names);
         self.seen_any = true;
         self.pending.retain(|_, cooling| cooling.is_none());
         let agents = state.members.iter().filter(|m| m.role == "agent").map(|m| m.name.clone()).collect();
@@ -404,9 +414,8 @@ impl Member {
 
     /// Watches what it holds and what it should hold; the leader watches everything.
     fn choose_shards(&mut self) {
-        let assignment = self.seen.assignment(&self.names);
         let held = self.shared.holdings.lock();
-        let mine = |name: &&String| held.holds.contains_key(*name) || assignment.get(*name) == Some(&self.session);
+        let mine = |name: &&String| held.holds.contains_key(*name) || self.assignment.get(*name) == Some(&self.session);
         let names: Vec<&String> = self.names.iter().filter(mine).collect();
         let shards: Vec<u32> = match names.iter().any(|n| *n == LEADER) {
             true => (0..self.shards).collect(),
@@ -428,9 +437,10 @@ impl Member {
             return;
         }
         self.beating = true;
+        let said = self.with_depths(report.clone());
         let (store, session, timeout) = (self.shared.store.clone(), self.session.clone(), self.shared.config.ttl);
         self.requests.spawn(async move {
-            let beat = store.beat(&session, news.then(|| report.clone()));
+            let beat = store.beat(&session, news.then_some(said));
             let result = tokio::time::timeout(timeout, beat).await;
             let result = result.unwrap_or_else(|_| Err(Error::Unavailable("no answer in time".into())));
             Answer::Beat { report, result }
@@ -439,6 +449,7 @@ impl Member {
 
     /// Warm is said only of what it should own and doesn't yet; sweeps only of what it owns.
     fn report(&self) -> v1::MemberReport {
+        // Depths move all the time: they are not news, and are filled in when something is said anyway.
         let assignment = self.seen.assignment(&self.names);
         let held = self.shared.holdings.lock();
         let due =
@@ -452,5 +463,19 @@ impl Member {
                 .map(|shard| v1::ShardReport { shard, last_sweep_millis: held.last_sweep.millis(), queue_depth: 0 })
                 .collect(),
         }
+    }
+    /// Counts the waiting keys of each shard.
+    fn with_depths(&self, mut report: v1::MemberReport) -> v1::MemberReport {
+        let waiting = self.shared.queue.waiting();
+        let mut depths: HashMap<u32, u32> = HashMap::new();
+        self.shared.cache.world(|world| {
+            for shard in waiting.iter().filter_map(|key| Some(world.get(key)?.metadata().shard)) {
+                *depths.entry(shard).or_default() += 1;
+            }
+        });
+        for shard in &mut report.shards {
+            shard.queue_depth = depths.get(&shard.shard).copied().unwrap_or(0);
+        }
+        report
     }
 }

@@ -54,8 +54,9 @@ pub struct Options {
     pub deadline: Duration,
     /// A server that isn't connected by then is not used. Five times as long where it's the only one.
     pub connect_timeout: Duration,
-    /// A ping after this much silence, also while nothing is asked, and how long its answer may take: together the time
-    /// after which a frozen server is left. Five times as long where it's the only one.
+    /// A ping after this much silence, also while nothing is asked, and how long its answer may take. Only a frozen or
+    /// unreachable server is found out so (a dead one's connections break at once): soon enough for a session's TTL, yet
+    /// patient with a server that is merely short of CPU. Five times as long where it's the only one.
     pub keep_alive_interval: Duration,
     pub keep_alive_timeout: Duration,
     /// Longest pause between two rounds of dialling.
@@ -70,8 +71,8 @@ impl Options {
             tls: None,
             deadline: Duration::from_secs(5),
             connect_timeout: Duration::from_millis(500),
-            keep_alive_interval: Duration::from_millis(400),
-            keep_alive_timeout: Duration::from_millis(600),
+            keep_alive_interval: Duration::from_millis(500),
+            keep_alive_timeout: Duration::from_millis(1_500),
             redial_max: Duration::from_secs(1),
         }
     }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use store::Api;
+use store::Store;
 use tokio::{runtime::Handle, sync::watch::Receiver, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +35,7 @@ impl Default for Times {
 }
 
 pub struct EarlyEnd {
-    api: Arc<dyn Api>,
+    store: Arc<dyn Store>,
     times: Times,
     drain: CancellationToken,
     ready: Option<Receiver<bool>>,
@@ -45,8 +45,13 @@ pub struct EarlyEnd {
 
 impl EarlyEnd {
     /// Within a runtime, on which it acts later.
-    pub fn new(api: Arc<dyn Api>, times: Times, drain: CancellationToken, ready: Option<Receiver<bool>>) -> Arc<Self> {
-        Arc::new(Self { api, times, drain, ready, brake: Mutex::default(), runtime: Handle::current() })
+    pub fn new(
+        store: Arc<dyn Store>,
+        times: Times,
+        drain: CancellationToken,
+        ready: Option<Receiver<bool>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, times, drain, ready, brake: Mutex::default(), runtime: Handle::current() })
     }
 
     /// A stream that serves a session from now on. Dropping it, unless it was closed, is the break.
@@ -61,7 +66,7 @@ impl EarlyEnd {
             tracing::warn!(%session, attach, reason, "session stream broke; left to the session's TTL");
             return;
         }
-        match self.api.end_session(&session, Some(attach)).await {
+        match self.store.end_session(&session, Some(attach)).await {
             Ok(true) => tracing::info!(%session, attach, "session stream broke; session ended early"),
             Ok(false) => tracing::debug!(%session, attach, "session stream broke; attached anew since"),
             Err(error) => tracing::warn!(%session, attach, %error, "session stream broke; ending it early failed"),

@@ -4,8 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use store::{Error, Store};
-use tokio::sync::watch;
-use wire::Config;
 
 use crate::{
     double::Double,
@@ -126,25 +124,6 @@ async fn a_draining_server_ends_no_session() {
     eventually("one is attached to the other server", || async { moving.attach_of("moving") == Some(2) }).await;
     moving.beat("moving", None).await.unwrap();
     assert_eq!(alive(&double).await.len(), 2, "the other one is left to its TTL");
-}
-
-#[tokio::test]
-async fn a_server_that_cannot_confirm_its_store_ends_no_session() {
-    let double = Arc::new(Double::default());
-    let (ready, receiver) = watch::channel(true);
-    let mut config = Config { ready: Some(receiver), ..Config::new("s1") };
-    config.early_end.reattach = Duration::from_millis(50);
-    let server = Server::with(double.clone(), config).await;
-    let (stale, fresh) = (server.remote(), server.remote());
-    stale.open_session(session("stale", "controller", "one")).await.unwrap();
-    ready.send_replace(false);
-    drop(stale);
-    // Its time passes before that of one that breaks later.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    ready.send_replace(true);
-    fresh.open_session(session("fresh", "controller", "two")).await.unwrap();
-    drop(fresh);
-    eventually("the later one is gone", || async { alive(&double).await == ["stale"] }).await;
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use crate::{
     layout::{Layout, read_cluster, write_cluster},
     pool::Pool,
     probe::{self, Seen},
+    uids::Uids,
 };
 
 /// A store on etcd. Clones share its connections.
@@ -29,6 +30,7 @@ pub struct Inner {
     pub layout: Layout,
     pub pool: Pool,
     pub counters: Counters,
+    pub uids: Arc<Uids>,
     /// What the probe last saw.
     pub seen: watch::Receiver<Seen>,
     record: Mutex<Option<Record>>,
@@ -49,6 +51,7 @@ impl EtcdStore {
             layout: Layout::new(&options.prefix),
             pool: Pool::new(&options)?,
             counters: Counters::default(),
+            uids: Arc::default(),
             record: Mutex::default(),
             seen,
             options,

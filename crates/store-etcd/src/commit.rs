@@ -33,7 +33,11 @@ impl Inner {
             .or_else(compared.reads(&self.layout));
         let answer = self.transact("committing", txn).await?;
         if answer.succeeded() {
-            return Ok(revision_of(&answer));
+            let revision = revision_of(&answer);
+            for (key, known) in prepared.writes.iter().filter_map(|w| Some((&w.key, &w.after.as_ref()?.1))) {
+                self.uids.learn(key, revision, &known.uid);
+            }
+            return Ok(revision);
         }
         Err(self.verdict(&compared, &record, Found::of(&answer)))
     }
@@ -50,13 +54,19 @@ impl Inner {
     /// The transaction compares revisions, and a revision stands for one uid; so a read of what is at that revision, even
     /// a stale one, is enough to know that the uid is right.
     async fn check_uids(&self, prepared: &Prepared) -> Result<()> {
-        let replaced: Vec<&PreparedWrite> = prepared.writes.iter().filter(|w| w.expected != Revision::ZERO).collect();
-        if replaced.is_empty() {
+        let mut unknown = Vec::new();
+        for write in prepared.writes.iter().filter(|w| w.expected != Revision::ZERO) {
+            match self.uids.of(&write.key, write.expected) {
+                Some(uid) => write.check(Some((write.expected, &uid)))?,
+                None => unknown.push(write),
+            }
+        }
+        if unknown.is_empty() {
             return Ok(());
         }
         let key = |write: &&PreparedWrite| self.layout.object(&write.key);
         let reads: Vec<TxnOp> =
-            replaced.iter().map(|w| TxnOp::get(key(w), Some(GetOptions::new().with_serializable()))).collect();
+            unknown.iter().map(|w| TxnOp::get(key(w), Some(GetOptions::new().with_serializable()))).collect();
         let txn = Txn::new().and_then(reads);
         let answer = self
             .pool
@@ -66,7 +76,7 @@ impl Inner {
             })
             .await?;
         let mut found = Found::of(&answer);
-        for write in replaced {
+        for write in unknown {
             let Some(kv) = found.take(&self.layout.object(&write.key)) else { continue };
             let object = self.object_of(kv)?;
             if object.revision == write.expected {
@@ -79,6 +89,7 @@ impl Inner {
     fn verdict(&self, compared: &Compared<'_>, record: &Record, mut found: Found) -> Error {
         if found.value(&self.layout.cluster()) != Some(record.value.as_slice()) {
             self.forget_record();
+            self.uids.forget();
             return Error::WrongIncarnation(record.cluster.incarnation.clone());
         }
         if let Some(fence) = compared.fence

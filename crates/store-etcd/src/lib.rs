@@ -22,6 +22,7 @@ mod read;
 mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod uids;
 mod watch;
 
 pub use admin::{MemberStatus, Status, VERSION_MIN, warnings};

@@ -18,12 +18,8 @@ const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// What the last probe saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Read linearizably; none before the first answer.
+    /// Read linearizably; none where etcd didn't answer.
     pub head: Option<Head>,
-    /// The pool's turn then. Streams on an earlier one should move.
-    pub turn: usize,
-    /// Counts answers.
-    pub answers: u64,
 }
 
 /// Runs until the store is dropped.
@@ -34,16 +30,10 @@ pub async fn run(store: Weak<Inner>, seen: watch::Sender<Seen>) {
         ticks.tick().await;
         let Some(store) = store.upgrade() else { return };
         let head = store.head_at(None).await;
-        let turn = store.pool.turn();
         if let Err(failure) = &head {
             debug!(?failure, "etcd doesn't answer the probe");
         }
-        seen.send_modify(|seen| {
-            seen.turn = turn;
-            if let Ok(head) = head {
-                seen.head = Some(head);
-                seen.answers += 1;
-            }
-        });
+        // Tells streams in any case: the pool may have moved on.
+        seen.send_replace(Seen { head: head.ok() });
     }
 }

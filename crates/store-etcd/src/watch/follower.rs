@@ -28,6 +28,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Objects in one part of a snapshot.
 const SNAPSHOT_PART_MAX: usize = 500;
+/// How often in a row etcd may show an older state than before: a paused member's stale reads pass, a restored backup
+/// stays. The probe asks twice a second.
+const OLDER_MAX: u32 = 4;
 /// Keys named in the log when a watch lied.
 const NAMED_MAX: usize = 5;
 
@@ -114,16 +117,20 @@ struct Follower {
     bookmarked: Instant,
     /// What must have come by then.
     lag: Option<(Instant, Revision)>,
+    /// How often in a row etcd showed an older state.
+    older: u32,
 }
 
 impl Follower {
     async fn start(start: Start, store: Arc<Inner>, options: WatchOptions, out: Out) -> Result<Self, Stop> {
         let Start { incarnation, everything, resumed } = start;
         let (head, next) = (everything.head, Revision(everything.etcd.0 + 1));
-        let (view, objects) = View::new(options.filter.clone(), everything)?;
+        let (view, objects) = View::new(options.filter.clone(), store.uids.clone(), everything)?;
         let owed = (options.min_revision > Revision::ZERO).then_some(options.min_revision);
-        let (filter, assembler, bookmarked, lag) = (options.filter, Assembler::after(head), Instant::now(), None);
-        let mut follower = Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag };
+        let (filter, assembler) = (options.filter, Assembler::after(head));
+        let (bookmarked, lag, older) = (Instant::now(), None, 0);
+        let mut follower =
+            Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag, older };
         if !resumed {
             follower.send_snapshot(objects).await?;
         }
@@ -224,7 +231,8 @@ impl Follower {
         };
         self.incarnation = record.cluster.incarnation;
         self.move_to(&everything);
-        let (view, objects) = View::new(self.filter.clone(), everything)?;
+        self.store.uids.forget();
+        let (view, objects) = View::new(self.filter.clone(), self.store.uids.clone(), everything)?;
         self.view = view;
         self.send_snapshot(objects).await?;
         Ok(Some(Ended::Moved))
@@ -259,6 +267,7 @@ impl Follower {
     async fn compare(&mut self, seen: Seen) -> Result<(), Stop> {
         let here = self.assembler.head().revision;
         let Some(head) = seen.head else { return Ok(()) };
+        self.check_age(head.revision)?;
         match self.lag {
             Some((_, awaited)) if here >= awaited => self.lag = None,
             None if head.revision > here => self.lag = Some((Instant::now() + LAG_MAX, head.revision)),
@@ -270,12 +279,24 @@ impl Follower {
         Ok(())
     }
 
+    /// A state that stays older than what the reader was told is another history: it must start over, and know why.
+    fn check_age(&mut self, now: Revision) -> Result<(), Error> {
+        let here = self.assembler.head().revision;
+        self.older = if now < here { self.older + 1 } else { 0 };
+        if self.older <= OLDER_MAX {
+            return Ok(());
+        }
+        Err(Error::Corrupt(format!(
+            "etcd is at revision {now}, but told of {here} before: was it restored from a backup?"
+        )))
+    }
+
     /// Lists everything and tells the reader what changed since what it was told.
     async fn relist(&mut self, cause: Relist) -> Result<(), Stop> {
         let everything = loop {
             match self.store.everything(None).await {
                 Ok(everything) if everything.head.revision >= self.assembler.head().revision => break everything,
-                Ok(stale) => warn!(revision = %stale.head.revision, "etcd lists an older state than it told before"),
+                Ok(stale) => self.check_age(stale.head.revision)?,
                 Err(error) => debug!(%error, "etcd can't be listed"),
             }
             self.pause().await?;

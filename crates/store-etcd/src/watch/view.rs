@@ -3,13 +3,19 @@
 //!
 //! It is what deletes take their uid from, and what a new list is compared with.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use model::{Filter, Key, Object, Revision};
 use store::{Change, Group, Head, HeadNote, Result};
 
 use super::assembler::Commit;
-use crate::read::{Everything, known_of};
+use crate::{
+    read::{Everything, known_of},
+    uids::Uids,
+};
 
 /// What is known of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +27,7 @@ struct Told {
 
 pub struct View {
     filter: Filter,
+    uids: Arc<Uids>,
     objects: BTreeMap<Key, Told>,
     /// `Group::from` of the next group.
     told: Revision,
@@ -28,8 +35,8 @@ pub struct View {
 
 impl View {
     /// As a snapshot: the view and what the reader is to see of it.
-    pub fn new(filter: Filter, everything: Everything) -> Result<(Self, Vec<Object>)> {
-        let mut view = Self { filter, objects: BTreeMap::new(), told: everything.head.revision };
+    pub fn new(filter: Filter, uids: Arc<Uids>, everything: Everything) -> Result<(Self, Vec<Object>)> {
+        let mut view = Self { filter, uids, objects: BTreeMap::new(), told: everything.head.revision };
         let mut seen = Vec::new();
         for object in everything.objects {
             let told = view.told_of(&object)?;
@@ -80,6 +87,7 @@ impl View {
     fn put(&mut self, object: Object, at: Revision) -> Result<Option<Change>> {
         let told = self.told_of(&object)?;
         let visible = told.visible;
+        self.uids.learn(&object.key, object.revision, &told.uid);
         let before = self.objects.insert(object.key.clone(), told).filter(|before| before.visible);
         Ok(match (visible, before) {
             (true, _) => Some(Change::Put(object)),

@@ -5,6 +5,8 @@ mod lies;
 mod members;
 mod promises;
 mod proxy;
+mod restored;
 mod space;
 mod support;
 mod tls;
+mod users;

@@ -1,0 +1,97 @@
+//! A store that became another: replaced by a restore that was announced by a new incarnation, or by one that wasn't.
+
+use std::{path::Path, process::Command};
+
+use driftless_store_etcd::testing::{Etcd, Setup};
+use futures::StreamExt;
+use model::Revision;
+use store::{
+    Error, Store, Transaction, WatchItem, WatchOptions,
+    conformance::{Reader, put, resource},
+};
+
+use crate::{
+    proxy::Proxy,
+    support::{open, until, write},
+};
+
+#[tokio::test]
+async fn a_new_incarnation_refuses_old_writers_and_starts_watches_over() {
+    let etcd = Etcd::start().await;
+    let mut proxy = Proxy::start(&etcd.endpoints()[0]);
+    let mut options = etcd.options();
+    let record = format!("{}/cluster", options.prefix);
+    options.endpoints = vec![proxy.endpoint.clone()];
+    let store = open(options);
+    let before = store.cluster().await.expect("it's made");
+    write(&store, "a", Revision::ZERO).await.expect("it's free");
+    let mut watch = store.watch(WatchOptions::default()).await.expect("it opens");
+    while !matches!(watch.next().await, Some(Ok(WatchItem::SnapshotEnd { .. }))) {}
+
+    proxy.cut();
+    etcd.client(0).await.expect("it's there").put(record, "another 128", None).await.expect("it's written");
+    proxy.mend();
+    let again = loop {
+        match watch.next().await.expect("it goes on").expect("it's well") {
+            WatchItem::SnapshotStart { incarnation, .. } => break incarnation,
+            WatchItem::Changes(_) | WatchItem::Bookmark(_) => {}
+            other => panic!("a snapshot should start, not {other:?}"),
+        }
+    };
+    assert_eq!(again, "another");
+
+    let writes = vec![put(resource("b"), Revision::ZERO)];
+    let old = Transaction { incarnation: before.incarnation, writes, ..Transaction::default() };
+    assert_eq!(store.commit(old).await, Err(Error::WrongIncarnation("another".into())));
+    write(&store, "b", Revision::ZERO).await.expect("nobody wrote it");
+}
+
+#[tokio::test]
+async fn a_writer_that_did_not_hear_of_it_is_refused_once() {
+    let etcd = Etcd::start().await;
+    let options = etcd.options();
+    let record = format!("{}/cluster", options.prefix);
+    let store = open(options);
+    write(&store, "a", Revision::ZERO).await.expect("it's free");
+    etcd.client(0).await.expect("it's there").put(record, "another 128", None).await.expect("it's written");
+    let refused = write(&store, "b", Revision::ZERO).await;
+    assert!(matches!(refused, Err(Error::WrongIncarnation(_))), "{refused:?}");
+    assert_eq!(store.cluster().await.expect("it's read").incarnation, "another");
+    write(&store, "b", Revision::ZERO).await.expect("nobody wrote it");
+}
+
+#[tokio::test]
+async fn a_restore_that_nobody_announced_ends_the_watch() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let data = dir.path().join("data");
+    let setup = Setup { data_dir: Some(data.clone()), fsync: true, ..Setup::default() };
+    let mut etcd = Etcd::start_with(1, setup).await;
+    let store = open(etcd.options());
+    let kept = write(&store, "kept", Revision::ZERO).await.expect("it's free");
+    etcd.members[0].kill();
+    copy(&data, &dir.path().join("backup"));
+    etcd.restart(0).await;
+    until("it's written", || async { write(&store, "lost", Revision::ZERO).await.is_ok() }).await;
+    let mut watch = store.watch(WatchOptions::default()).await.expect("it opens");
+    while !matches!(watch.next().await, Some(Ok(WatchItem::SnapshotEnd { .. }))) {}
+
+    etcd.members[0].kill();
+    std::fs::remove_dir_all(&data).expect("the data is there");
+    copy(&dir.path().join("backup"), &data);
+    etcd.restart(0).await;
+    let error = loop {
+        match watch.next().await.expect("it says why it ends") {
+            Ok(WatchItem::Bookmark(_)) => {}
+            Ok(item) => panic!("nothing happened since, but it says {item:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, Error::Corrupt(why) if why.contains("restored")), "{error}");
+    let reader = Reader::with_snapshot(&*store).await;
+    assert_eq!(reader.at, kept);
+}
+
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").args([from, to]).status().expect("cp is there");
+    assert!(status.success());
+}

@@ -127,6 +127,8 @@ impl Slot {
         self.seen.run = Run::Running { stopping: None };
         self.seen.dead = false;
         self.seen.ready = carried || !self.is_checked();
+        // What isn't checked is ready whenever it runs: nothing to note.
+        self.seen.ready_noted = self.seen.ready;
         self.starting_up = self.template.startup.is_some() && !carried;
         self.pid = started.pid;
         self.memory.ports = started.ports.clone();
@@ -169,6 +171,7 @@ impl Slot {
         self.seen.dead = false;
         self.starting_up = false;
         self.pid = 0;
+        self.works();
     }
 
     pub fn found(&mut self, finding: Finding) {

@@ -102,7 +102,10 @@ struct Inner {
 }
 
 impl Process {
-    pub fn new(config: Config) -> io::Result<Self> {
+    pub fn new(mut config: Config) -> io::Result<Self> {
+        // Supervisors start elsewhere.
+        config.data_dir = std::path::absolute(&config.data_dir)?;
+        config.supervisor = std::path::absolute(&config.supervisor)?;
         fs::create_dir_all(config.data_dir.join("instances"))?;
         let lock = folder::lock(&config.data_dir.join("agent.lock"))?;
         let lock = lock.ok_or_else(|| {

@@ -1,0 +1,155 @@
+//! The one step: starts what `plan` says as a task, and takes in its outcome.
+
+use std::{pin::pin, sync::Arc};
+
+use model::Time;
+use tokio::sync::mpsc;
+
+use super::{Done, Event, News, START_QUIET, Worker};
+use crate::{
+    driver::{Driver, FoundRun, Id, StartError, Started, Stop},
+    health,
+    plan::{Action, Run},
+    slot::Busy,
+};
+
+impl Worker {
+    pub(super) fn act(&mut self, uid: &Arc<str>, action: Action, now: Time) {
+        let Some(slot) = self.slots.get_mut(uid) else { return };
+        if let Some(before) = slot.wake.take() {
+            self.wakes.remove(&(before, uid.clone()));
+        }
+        let (driver, id) = (Arc::clone(&self.driver), slot.id.clone());
+        let wake = match action {
+            Action::Wait(time) => Some(time),
+            Action::Start { .. } => Some(now.plus(START_QUIET)),
+            _ => None,
+        };
+        if let Some(time) = wake {
+            slot.wake = Some(time);
+            self.wakes.insert((time, uid.clone()));
+        }
+        match action {
+            Action::Wait(_) | Action::Nothing => return,
+            _ => slot.busy = Some(Busy { since: now, starting: matches!(action, Action::Start { .. }) }),
+        }
+        let stop = |how: Stop, driver: Arc<dyn Driver>, id: Id| async move {
+            Done::Stopping { killed: how != Stop::Gracefully, outcome: driver.stop(&id, how).await }
+        };
+        match action {
+            Action::Wait(_) | Action::Nothing => {}
+            Action::Start { again } => {
+                let launch = slot.launch(again, &self.config.backoff, now);
+                let starts = Arc::clone(&self.starts);
+                self.answer(uid, async move {
+                    let _permit = starts.acquire().await.expect("never closed");
+                    let memory = launch.memory.clone();
+                    Done::Started { memory, outcome: driver.start(launch).await }
+                });
+            }
+            Action::Stop => self.answer(uid, stop(Stop::Gracefully, driver, id)),
+            Action::Kill => self.answer(uid, stop(Stop::Kill, driver, id)),
+            Action::Destroy => self.answer(uid, stop(Stop::Destroy, driver, id)),
+            Action::Clean => self.answer(uid, async move { Done::Cleaned(driver.clean(&id).await) }),
+            Action::Look => self.answer(uid, async move { Done::Looked(driver.look(&id).await) }),
+            Action::NoteReady(ready) => {
+                self.answer(uid, async move { Done::Noted(ready, driver.note_ready(&id, ready).await) });
+            }
+            Action::Forget => self.answer(uid, async move { Done::Forgotten(driver.forget(&id).await) }),
+        }
+    }
+
+    fn answer(&mut self, uid: &Arc<str>, work: impl Future<Output = Done> + Send + 'static) {
+        let (uid, events) = (uid.clone(), self.events.clone());
+        self.tasks.spawn(async move {
+            let done = work.await;
+            // Nobody listens any more once the agent ends.
+            let _ = events.send(Event::Done { uid, done }).await;
+        });
+    }
+
+    pub(super) fn done(&mut self, uid: &Arc<str>, done: Done) {
+        let now = self.clock.now();
+        let Some(slot) = self.slots.get_mut(uid) else { return };
+        slot.busy = None;
+        let carried = slot.seen.ready_noted;
+        match done {
+            Done::Forgotten(Ok(())) => return self.leave(uid),
+            Done::Started { memory, outcome } => {
+                match outcome {
+                    Err(StartError::Trouble(why)) => return self.failed(uid, why),
+                    Err(StartError::Busy) => {
+                        slot.seen.run = Run::Unknown;
+                        slot.trouble("the start was not answered".into(), now);
+                    }
+                    Err(StartError::CannotStart(exit)) => slot.ended(exit),
+                    Ok(started) => {
+                        slot.remember(memory);
+                        slot.runs(&started, false);
+                        self.attend(uid, started, false);
+                        return self.worked(uid);
+                    }
+                }
+                slot.remember(memory);
+            }
+            Done::Looked(Ok(FoundRun::Unknown(why))) => slot.trouble(why, now),
+            Done::Looked(Ok(found)) => {
+                if let Some(started) = slot.look(found) {
+                    self.attend(uid, started, carried);
+                }
+            }
+            Done::Stopping { killed, outcome: Ok(()) } => slot.stopping(killed, now),
+            Done::Cleaned(Ok(exit)) => slot.ended(exit),
+            Done::Noted(ready, Ok(())) => slot.seen.ready_noted = ready,
+            Done::Looked(Err(trouble))
+            | Done::Cleaned(Err(trouble))
+            | Done::Noted(_, Err(trouble))
+            | Done::Forgotten(Err(trouble))
+            | Done::Stopping { outcome: Err(trouble), .. } => return self.failed(uid, trouble.0),
+        }
+        self.worked(uid);
+    }
+
+    fn worked(&mut self, uid: &Arc<str>) {
+        self.node_works();
+        self.step(uid);
+    }
+
+    fn failed(&mut self, uid: &Arc<str>, why: String) {
+        let now = self.clock.now();
+        if let Some(slot) = self.slots.get_mut(uid) {
+            slot.trouble(why.clone(), now);
+        }
+        self.node_trouble(why);
+        self.step(uid);
+    }
+
+    /// Waits for a run's end, and asks its checks until then.
+    pub(super) fn attend(&mut self, uid: &Arc<str>, started: Started, carried: bool) {
+        let Some(slot) = self.slots.get(uid) else { return };
+        let (uid, run, target, events) = (uid.clone(), slot.memory.run, slot.target(), self.events.clone());
+        let (driver, checked) = (Arc::clone(&self.driver), slot.is_checked());
+        self.tasks.spawn(async move {
+            let (tell, mut findings) = mpsc::channel(health::FINDINGS_MAX);
+            let checks = async {
+                if checked {
+                    health::watch(driver, target, carried, tell).await;
+                }
+                std::future::pending::<()>().await;
+            };
+            let (mut ended, mut checks) = (started.ended, pin!(checks));
+            loop {
+                let news = tokio::select! {
+                    ended = &mut ended => News::Ended(ended),
+                    Some(finding) = findings.recv() => News::Found(finding),
+                    () = &mut checks => continue,
+                };
+                let last = matches!(news, News::Ended(_));
+                // Nobody listens any more once the agent ends.
+                if events.send(Event::Run { uid: uid.clone(), run, news }).await.is_err() || last {
+                    return;
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,91 @@
+//! What the store is told, and what became of it.
+
+use std::{sync::Arc, time::Duration};
+
+use model::{Key, Revision};
+use store::Class;
+
+use super::{Event, START_QUIET, Worker};
+use crate::{driver::NodeMemory, plan::Want, session::Keeper};
+
+/// The longest pause after a report that failed.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+
+impl Worker {
+    pub(super) fn save_node(&mut self, memory: NodeMemory) {
+        let (driver, events) = (Arc::clone(&self.driver), self.events.clone());
+        self.tasks.spawn(async move {
+            let saved = driver.save_node(&memory).await.map(|()| memory);
+            let _ = events.send(Event::NodeSaved(saved)).await;
+        });
+    }
+
+    pub(super) fn node_trouble(&mut self, why: String) {
+        if self.node.trouble.as_ref() != Some(&why) {
+            tracing::error!(node = %self.config.node, trouble = %why, "the node can't do its work");
+            self.node.trouble = Some(why);
+            self.say_node();
+        }
+    }
+
+    pub(super) fn node_works(&mut self) {
+        if self.node.trouble.take().is_some() {
+            tracing::info!(node = %self.config.node, "the node can do its work again");
+            self.say_node();
+        }
+    }
+
+    pub(super) fn say_node(&mut self) {
+        let status = self.node.status();
+        self.outbox.set_node(status.clone());
+        self.told.send_replace(status);
+    }
+
+    /// Says what the store doesn't know, unless it's being told something just now.
+    pub(super) fn flush(&mut self) {
+        let Some(link) = &self.link else { return };
+        let now = self.clock.now();
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let batch = outbox.next(|uid| {
+            let slot = self.slots.get(uid)?;
+            let quiet = slot.busy.is_some_and(|busy| busy.starting && now.since(busy.since) < START_QUIET);
+            let want = self.want(slot);
+            let recorded = matches!(want, Want::Run | Want::Stop) && !quiet;
+            recorded.then(|| slot.report(want, &self.config.backoff))
+        });
+        self.outbox = outbox;
+        let Some(batch) = batch else { return };
+        let (api, events, config, fence) =
+            (Arc::clone(&self.api), self.events.clone(), Arc::clone(&self.config), link.fence());
+        let pause = PAUSE_FIRST.saturating_mul(2_u32.saturating_pow(self.report_failures)).min(PAUSE_MAX);
+        self.tasks.spawn(async move {
+            let sequence = batch.sequence;
+            let caller = Keeper::caller(&config);
+            let report = api.report(&caller, fence, &config.node, batch);
+            let lost = || Err(store::Error::OutcomeUnknown("no answer in time".into()));
+            let answer = tokio::time::timeout(config.call_timeout, report).await.unwrap_or_else(|_| lost());
+            if answer.is_err() {
+                tokio::time::sleep(pause).await;
+            }
+            let _ = events.send(Event::Reported { sequence, answer }).await;
+        });
+    }
+
+    pub(super) fn reported(&mut self, sequence: u64, answer: store::Result<(Revision, Vec<Key>)>) {
+        match answer {
+            Ok((_, refused)) => {
+                self.report_failures = 0;
+                self.outbox.acknowledged(sequence, &refused);
+            }
+            Err(error) => {
+                tracing::warn!(node = %self.config.node, %error, "a report failed");
+                self.report_failures = self.report_failures.saturating_add(1);
+                self.outbox.failed(sequence);
+                if error.class() == Class::Fenced {
+                    self.doubt.notify_one();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What runs here though the complete list doesn't name it.
+
+use std::sync::Arc;
+
+use super::Worker;
+use crate::{
+    driver::NodeMemory,
+    node::{self, Trust, Unconfirmed},
+    plan,
+    slot::Slot,
+};
+
+impl Worker {
+    /// What isn't assigned here any more though nobody asked for its end.
+    pub(super) fn judge_strays(&mut self) {
+        let is_stray = |slot: &&Slot| !slot.explicit && self.absent(&slot.id.uid);
+        let strays: Vec<&Slot> = self.slots.values().filter(is_stray).collect();
+        let incarnation = self.view.incarnation.clone().unwrap_or_default();
+        let known = self.node.memory.incarnation.as_deref();
+        match node::trust(known, &incarnation, strays.len()) {
+            Trust::Known => {
+                let (running, idle): (Vec<&Slot>, Vec<&Slot>) = strays.into_iter().partition(|slot| slot.is_running());
+                let total = self.slots.values().filter(|slot| slot.is_running()).count();
+                let mut stop = plan::strays_to_stop(running, total);
+                stop.extend(plan::strays_to_stop(idle, self.slots.len() - total));
+                let stop: Vec<Arc<str>> = stop.into_iter().map(|slot| slot.id.uid.clone()).collect();
+                for uid in stop {
+                    let Some(slot) = self.slots.get_mut(&uid) else { continue };
+                    tracing::warn!(instance = %slot.id.key, uid = %slot.id.uid, "no longer assigned here: stopping it");
+                    slot.stray_stop = true;
+                }
+                self.node.unconfirmed = None;
+            }
+            Trust::Adopt => {
+                self.node.unconfirmed = None;
+                self.save_node(NodeMemory { incarnation: Some(incarnation), ..self.node.memory.clone() });
+            }
+            Trust::Unconfirmed => {
+                let instances = strays.len();
+                tracing::warn!(incarnation, instances, "another store, which doesn't know what runs here");
+                self.node.unconfirmed = Some(Unconfirmed { incarnation, instances });
+            }
+        }
+    }
+}

@@ -11,6 +11,7 @@
 pub mod claims;
 pub mod histories;
 pub mod lists;
+pub mod properties;
 pub mod sessions;
 pub mod transactions;
 pub mod watches;

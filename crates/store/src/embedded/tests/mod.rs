@@ -1,6 +1,7 @@
 mod disk;
 mod kill;
 mod medium;
+mod properties;
 mod reopen;
 
 use std::{path::Path, sync::Arc, time::Duration};

@@ -73,6 +73,7 @@ impl Agent {
             link: None,
             wakes: BTreeSet::new(),
             report_failures: 0,
+            clearing: false,
             tasks: JoinSet::new(),
         };
         worker.run(found, inbox, shutdown).await;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use api::v1;
-use model::{Key, Object};
+use model::{Key, Object, Revision};
 use prost::Message;
 use store::{Change, WatchItem};
 
@@ -44,25 +44,39 @@ impl Assigned {
 
 /// The spec of an Instance.
 pub fn spec(resource: &v1::Resource) -> Option<v1::InstanceSpec> {
-    v1::InstanceSpec::decode(resource.spec.as_ref()?.value.as_slice()).ok()
+    typed(resource)
 }
+
+/// Word that an instance was given up and replaced while this node was silent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub key: Key,
+    pub uid: String,
+    pub revision: Revision,
+}
+
+pub const INSTANCE: &str = "Instance";
+pub const NODE: &str = "Node";
+pub const RELEASE: &str = "Release";
 
 #[derive(Debug, Default)]
 pub struct View {
-    pub instances: BTreeMap<Arc<str>, Assigned>,
+    pub records: Records,
     /// Of the last complete snapshot.
     pub incarnation: Option<String>,
-    /// A snapshot that isn't complete yet.
-    staged: Option<Staged>,
-    /// Records that are there, but can't be read: never taken to be absent.
-    pub unreadable: BTreeSet<Arc<str>>,
+    /// A snapshot that isn't complete yet, and of which incarnation.
+    staged: Option<(String, Records)>,
 }
 
 #[derive(Debug, Default)]
-struct Staged {
-    incarnation: String,
-    instances: BTreeMap<Arc<str>, Assigned>,
-    unreadable: BTreeSet<Arc<str>>,
+pub struct Records {
+    pub instances: BTreeMap<Arc<str>, Assigned>,
+    /// Records that are there, but can't be read: never taken to be absent.
+    pub unreadable: BTreeSet<Arc<str>>,
+    /// By the uid of the instance that they name.
+    pub releases: BTreeMap<Arc<str>, Release>,
+    /// The incarnation that a user vouched for.
+    pub confirmed: String,
 }
 
 /// What an item of the watch changed.
@@ -74,26 +88,25 @@ pub struct Changed {
     pub complete: bool,
 }
 
-const INSTANCE: &str = "Instance";
-
 impl View {
     pub fn apply(&mut self, item: WatchItem) -> Changed {
         let mut changed = Changed::default();
         match item {
-            WatchItem::SnapshotStart { incarnation, .. } => {
-                self.staged = Some(Staged { incarnation, ..Staged::default() });
+            WatchItem::SnapshotStart { incarnation, .. } => self.staged = Some((incarnation, Records::default())),
+            WatchItem::Snapshot(objects) => {
+                if let Some((_, records)) = &mut self.staged {
+                    objects.into_iter().for_each(|object| drop(records.put(object)));
+                }
             }
-            WatchItem::Snapshot(objects) => objects.into_iter().for_each(|object| self.stage(object)),
             WatchItem::SnapshotEnd { .. } => {
-                if let Some(staged) = self.staged.take() {
-                    self.instances = staged.instances;
-                    self.unreadable = staged.unreadable;
-                    self.incarnation = Some(staged.incarnation);
+                if let Some((incarnation, records)) = self.staged.take() {
+                    self.records = records;
+                    self.incarnation = Some(incarnation);
                     changed.complete = true;
                 }
             }
             WatchItem::Changes(group) => {
-                changed.uids = group.changes.into_iter().filter_map(|c| self.change(c)).collect()
+                changed.uids = group.changes.into_iter().filter_map(|change| self.records.change(change)).collect();
             }
             WatchItem::Bookmark(_) | WatchItem::End { .. } => {}
         }
@@ -105,45 +118,65 @@ impl View {
         self.staged = None;
     }
 
-    fn stage(&mut self, object: Object) {
-        let Some(staged) = &mut self.staged else { return };
-        match read(&object) {
-            Some(Ok(assigned)) => drop(staged.instances.insert(assigned.id.uid.clone(), assigned)),
-            Some(Err(uid)) => drop(staged.unreadable.insert(uid)),
-            None => {}
+    /// Nothing says that there is such a record; before a complete snapshot that means nothing.
+    pub fn absent(&self, uid: &str) -> bool {
+        !self.records.instances.contains_key(uid) && !self.records.unreadable.contains(uid)
+    }
+}
+
+impl Records {
+    /// The instance that it's about.
+    fn put(&mut self, object: Object) -> Option<Arc<str>> {
+        let resource = object.resource().ok()?;
+        let uid = resource.metadata.as_ref()?.uid.as_str().into();
+        match object.key.kind() {
+            INSTANCE => {
+                self.put_instance(&uid, resource);
+                Some(uid)
+            }
+            RELEASE => {
+                let spec: v1::ReleaseSpec = typed(&resource)?;
+                let release = Release { key: object.key, uid: uid.to_string(), revision: object.revision };
+                let instance: Arc<str> = spec.instance_uid.into();
+                self.releases.insert(instance.clone(), release);
+                Some(instance)
+            }
+            _ => {
+                self.confirmed = typed::<v1::NodeSpec>(&resource).unwrap_or_default().confirmed_incarnation;
+                None
+            }
+        }
+    }
+
+    fn put_instance(&mut self, uid: &Arc<str>, resource: v1::Resource) {
+        match Assigned::read(resource) {
+            Some(assigned) => {
+                self.unreadable.remove(uid);
+                self.instances.insert(uid.clone(), assigned);
+            }
+            None => drop(self.unreadable.insert(uid.clone())),
         }
     }
 
     fn change(&mut self, change: Change) -> Option<Arc<str>> {
         match change {
-            Change::Put(object) => match read(&object)? {
-                Ok(assigned) => {
-                    let uid = assigned.id.uid.clone();
-                    self.unreadable.remove(&uid);
-                    self.instances.insert(uid.clone(), assigned);
-                    Some(uid)
-                }
-                Err(uid) => {
-                    self.unreadable.insert(uid);
-                    None
-                }
-            },
+            Change::Put(object) => self.put(object),
             Change::Deleted { key, uid, .. } if key.kind() == INSTANCE => {
                 self.unreadable.remove(uid.as_str());
                 self.instances.remove(uid.as_str());
                 Some(uid.as_str().into())
             }
-            Change::Deleted { .. } => None,
+            Change::Deleted { key, .. } => {
+                self.releases.retain(|_, release| release.key != key);
+                None
+            }
         }
     }
 }
 
-/// None: not an instance. Err: one that this build can't read.
-fn read(object: &Object) -> Option<Result<Assigned, Arc<str>>> {
-    if object.key.kind() != INSTANCE {
-        return None;
+fn typed<T: Message + Default>(resource: &v1::Resource) -> Option<T> {
+    match &resource.spec {
+        Some(spec) => T::decode(spec.value.as_slice()).ok(),
+        None => Some(T::default()),
     }
-    let resource = object.resource().ok()?;
-    let uid = resource.metadata.as_ref()?.uid.as_str().into();
-    Some(Assigned::read(resource).ok_or(uid))
 }

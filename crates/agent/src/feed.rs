@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{config::Config, redial::Redial, worker::Event};
+use crate::{assigned, config::Config, redial::Redial, worker::Event};
 
 pub enum Feed {
     Item(WatchItem),
@@ -85,8 +85,10 @@ enum Ended {
     Broken(String),
 }
 
+const KINDS: [&str; 3] = [assigned::INSTANCE, assigned::NODE, assigned::RELEASE];
+
 fn filter(node: &str) -> Filter {
-    Filter { kinds: vec!["Instance".into(), "Node".into()], node: node.into(), ..Filter::default() }
+    Filter { kinds: KINDS.map(String::from).into(), node: node.into(), ..Filter::default() }
 }
 
 /// From where the watch can go on: only from a state that was seen whole.

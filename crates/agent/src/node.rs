@@ -27,16 +27,17 @@ pub struct Unconfirmed {
 pub enum Trust {
     /// It is the store whose word counts: absence means what it says.
     Known,
-    /// It's new, and it knows everything that is here: nothing is at stake, so it counts from now on.
+    /// It's new, but nothing is at stake since it knows everything that is here, or a user vouched for it: it counts from
+    /// now on.
     Adopt,
     /// It's new, and doesn't know what is here.
     Unconfirmed,
 }
 
-pub fn trust(recorded: Option<&str>, incarnation: &str, strays: usize) -> Trust {
+pub fn trust(recorded: Option<&str>, confirmed: &str, incarnation: &str, strays: usize) -> Trust {
     match recorded {
         Some(known) if known == incarnation => Trust::Known,
-        _ if strays == 0 => Trust::Adopt,
+        _ if strays == 0 || confirmed == incarnation => Trust::Adopt,
         _ => Trust::Unconfirmed,
     }
 }

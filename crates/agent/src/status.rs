@@ -79,6 +79,9 @@ fn conditions(facts: &Facts<'_>, phase: &str, backoff: &Backoff) -> Vec<v1::Cond
         }
         _ => {}
     }
+    if matches!(seen.run, Run::Running { .. }) && (seen.dead || !seen.ready) && facts.trouble.is_some() {
+        conditions.push(condition("Healthy", Some(false), "CheckFailing", trouble));
+    }
     conditions.push(match (&seen.run, phase) {
         (_, "Running") if seen.ready => condition("Ready", Some(true), "Running", ""),
         (_, "Running") => condition("Ready", Some(false), "CheckFailing", trouble),

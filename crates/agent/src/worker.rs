@@ -58,6 +58,8 @@ pub enum Event {
         answer: store::Result<(Revision, Vec<Key>)>,
     },
     NodeSaved(Result<NodeMemory>),
+    /// The removal of releases was tried.
+    Cleared,
 }
 
 /// Of one run.
@@ -97,6 +99,8 @@ pub struct Worker {
     pub link: Option<Link>,
     pub wakes: BTreeSet<(Time, Arc<str>)>,
     pub report_failures: u32,
+    /// Releases are being removed.
+    pub clearing: bool,
     pub tasks: JoinSet<()>,
 }
 
@@ -154,6 +158,7 @@ impl Worker {
                 }
                 changed.uids.iter().for_each(|uid| self.assign(uid));
                 self.doubt_absence(&changed.uids);
+                self.clear_releases();
             }
             Event::Link(link) => self.relink(link),
             Event::Run { uid, run, news } => {
@@ -168,8 +173,13 @@ impl Worker {
             }
             Event::Done { uid, done } => self.done(&uid, done),
             Event::Reported { sequence, answer } => self.reported(sequence, answer),
+            Event::Cleared => self.clearing = false,
             Event::NodeSaved(saved) => match saved {
                 Ok(memory) => {
+                    // Strays, if any, are judged by the word of the store that counts from now on.
+                    if memory.incarnation != self.node.memory.incarnation {
+                        self.relist.notify_one();
+                    }
                     self.node.memory = memory;
                     self.node_works();
                 }
@@ -180,7 +190,7 @@ impl Worker {
 
     /// A complete snapshot: now absence means something.
     fn complete(&mut self) {
-        let uids: BTreeSet<Arc<str>> = self.view.instances.keys().chain(self.slots.keys()).cloned().collect();
+        let uids: BTreeSet<Arc<str>> = self.view.records.instances.keys().chain(self.slots.keys()).cloned().collect();
         self.judge_strays();
         uids.iter().for_each(|uid| self.assign(uid));
         if self.node.trouble.is_some() {
@@ -189,13 +199,9 @@ impl Worker {
         self.say_node();
     }
 
-    fn absent(&self, uid: &str) -> bool {
-        !self.view.instances.contains_key(uid) && !self.view.unreadable.contains(uid)
-    }
-
     /// Its record may have changed.
     fn assign(&mut self, uid: &Arc<str>) {
-        if let Some(assigned) = self.view.instances.get(uid) {
+        if let Some(assigned) = self.view.records.instances.get(uid) {
             match self.slots.get_mut(uid) {
                 Some(slot) => slot.assign(assigned),
                 None => {
@@ -208,20 +214,23 @@ impl Worker {
     }
 
     /// Records that went without a word before: only a complete list may say that they are strays. It's asked for once, by
-    /// the change; what such a list leaves running waits for the next sweep.
+    /// the change; what such a list leaves running waits for the next sweep. The same for a store that was confirmed.
     fn doubt_absence(&self, uids: &BTreeSet<Arc<str>>) {
-        let vanished = |uid: &Arc<str>| self.absent(uid) && self.slots.get(uid).is_some_and(|slot| !slot.explicit);
-        if self.node.unconfirmed.is_none() && uids.iter().any(vanished) {
-            self.relist.notify_one();
+        let vanished = |slot: &Slot| matches!(self.want(slot), Want::Stray { stop: false });
+        let confirmed = Some(&self.view.records.confirmed) == self.view.incarnation.as_ref();
+        match self.node.unconfirmed {
+            Some(_) if confirmed => self.relist.notify_one(),
+            None if uids.iter().filter_map(|uid| self.slots.get(uid)).any(vanished) => self.relist.notify_one(),
+            _ => {}
         }
     }
 
     fn want(&self, slot: &Slot) -> Want {
-        match self.view.instances.get(&slot.id.uid) {
+        match self.view.records.instances.get(&slot.id.uid) {
             Some(Assigned { deleting: true, .. }) => Want::Stop,
             Some(_) => Want::Run,
-            None if self.view.incarnation.is_none() || !self.absent(&slot.id.uid) => Want::Unknown,
-            None if slot.explicit => Want::Forget,
+            None if self.view.incarnation.is_none() || !self.view.absent(&slot.id.uid) => Want::Unknown,
+            None if slot.explicit || self.view.records.releases.contains_key(&slot.id.uid) => Want::Forget,
             None => Want::Stray { stop: slot.stray_stop },
         }
     }
@@ -244,6 +253,7 @@ impl Worker {
             self.wakes.remove(&(wake, uid.clone()));
         }
         self.outbox.forget(uid);
+        self.clear_releases();
         let mut directory = self.directory.lock().expect("no holder panics");
         if directory.get(&slot.id.key) == Some(&slot.id) {
             directory.remove(&slot.id.key);

@@ -7,6 +7,9 @@ pub mod exec;
 mod grpc;
 mod http;
 
+#[cfg(test)]
+mod tests;
+
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use rand::Rng;

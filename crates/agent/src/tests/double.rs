@@ -62,6 +62,11 @@ impl Server {
         });
     }
 
+    /// The record goes, though nobody asked for it.
+    pub fn vanish(&self, key: &Key) {
+        self.change(|state| state.remove(key));
+    }
+
     /// Loses all records without a word to watchers, as a restored or lying store does.
     pub fn lose_everything(&self, incarnation: &str) {
         self.change(|state| {
@@ -220,8 +225,16 @@ impl Store for Server {
         Ok(stream::iter(first.into_iter().map(Ok)).chain(self.follow(from)).boxed())
     }
 
-    async fn commit(&self, _transaction: Transaction) -> Result<Revision> {
-        not_here()
+    /// Agents remove releases, nothing else.
+    async fn commit(&self, transaction: Transaction) -> Result<Revision> {
+        self.up()?;
+        self.change(|state| {
+            for write in &transaction.writes {
+                assert!(matches!(write, Write::Remove { .. }) && write.key().kind() == "Release");
+                state.remove(&write.key());
+            }
+            Ok(Revision(state.revision))
+        })
     }
 
     async fn head(&self) -> Result<Head> {

@@ -237,3 +237,43 @@ async fn many_changes_ride_in_few_batches() {
     let sequences: Vec<u64> = batches.iter().map(|b| b.sequence).collect();
     assert!(sequences.is_sorted());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_confirmed_store_may_stop_what_it_does_not_know_by_halves() {
+    let world = World::new();
+    world.run(&["a", "b", "c", "d"]).await;
+    world.after(1).await;
+    world.server.lose_everything("store-b");
+    world.after(120).await;
+    assert_eq!(world.sim.running().len(), 4);
+    world.server.assign(confirmation("store-b"));
+    world.after(1).await;
+    assert_eq!(world.sim.running().len(), 2);
+    world.after(600).await;
+    assert!(world.sim.running().is_empty());
+    assert_eq!(world.server.node().unwrap().conditions, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_released_while_the_node_was_away_is_stopped_and_cleared() {
+    let mut world = World::new();
+    let keys = world.run(&["web-0", "web-1"]).await;
+    world.kill_agent().await;
+    world.server.vanish(&keys[0]);
+    world.server.assign(release("web-0"));
+    world.server.assign(release("never-here"));
+    world.start_agent();
+    let names = [release_key("web-0"), release_key("never-here")];
+    world.server.until(|server| names.iter().all(|name| !server.exists(name))).await;
+    assert_eq!(world.sim.running(), [keys[1].clone()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_vanishes_without_a_word_is_stopped_after_a_complete_list() {
+    let world = World::new();
+    let keys = world.run(&["web-0", "web-1", "web-2"]).await;
+    world.after(1).await;
+    world.server.vanish(&keys[0]);
+    world.after(1).await;
+    assert_eq!(world.sim.running(), keys[1..]);
+}

@@ -2,5 +2,7 @@
 
 mod double;
 mod loops;
+mod statuses;
 mod tables;
+mod views;
 mod world;

@@ -135,11 +135,13 @@ fn never_more_than_half_of_the_strays_but_always_one() {
 
 #[test]
 fn a_store_counts_once_it_is_known_or_nothing_is_at_stake() {
-    assert_eq!(trust(Some("a"), "a", 3), Trust::Known);
-    assert_eq!(trust(Some("a"), "b", 3), Trust::Unconfirmed);
-    assert_eq!(trust(Some("a"), "b", 0), Trust::Adopt);
-    assert_eq!(trust(None, "a", 0), Trust::Adopt);
-    assert_eq!(trust(None, "a", 1), Trust::Unconfirmed);
+    assert_eq!(trust(Some("a"), "", "a", 3), Trust::Known);
+    assert_eq!(trust(Some("a"), "", "b", 3), Trust::Unconfirmed);
+    assert_eq!(trust(Some("a"), "c", "b", 3), Trust::Unconfirmed);
+    assert_eq!(trust(Some("a"), "b", "b", 3), Trust::Adopt);
+    assert_eq!(trust(Some("a"), "", "b", 0), Trust::Adopt);
+    assert_eq!(trust(None, "", "a", 0), Trust::Adopt);
+    assert_eq!(trust(None, "", "a", 1), Trust::Unconfirmed);
 }
 
 #[test]

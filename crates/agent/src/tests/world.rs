@@ -87,3 +87,35 @@ pub fn readiness(check: v1::Check) -> v1::InstanceTemplate {
 pub fn tcp() -> v1::Check {
     v1::Check { tcp: Some(v1::TcpCheck::default()), ..Default::default() }
 }
+
+fn resource(key: &Key, spec: &impl Message) -> v1::Resource {
+    let metadata = v1::Metadata {
+        kind: key.kind().into(),
+        namespace: key.namespace().into(),
+        name: key.name().into(),
+        uid: format!("uid-of-{key}"),
+        ..Default::default()
+    };
+    let spec = prost_types::Any { type_url: String::new(), value: spec.encode_to_vec() };
+    v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None }
+}
+
+/// The Node, as a user leaves it who vouches for that store.
+pub fn confirmation(incarnation: &str) -> v1::Resource {
+    let spec = v1::NodeSpec { confirmed_incarnation: incarnation.into(), ..Default::default() };
+    resource(&Key::new("Node", "", "n1"), &spec)
+}
+
+pub fn release_key(name: &str) -> Key {
+    Key::new("Release", "default", &format!("uid-of-{name}"))
+}
+
+pub fn release(name: &str) -> v1::Resource {
+    let spec = v1::ReleaseSpec {
+        node: "n1".into(),
+        instance: Some((&key(name)).into()),
+        instance_uid: format!("uid-of-{name}"),
+        ..Default::default()
+    };
+    resource(&release_key(name), &spec)
+}

@@ -2,14 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api::v1;
 use model::{Key, Revision};
-use store::Class;
+use store::{Class, Note, Transaction, Write};
 
 use super::{Event, START_QUIET, Worker};
-use crate::{driver::NodeMemory, plan::Want, session::Keeper};
+use crate::{assigned::Release, driver::NodeMemory, plan::Want, session::Keeper};
 
 /// The longest pause after a report that failed.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Releases removed in one transaction.
+const RELEASES_MAX: usize = 100;
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 
 impl Worker {
@@ -87,5 +90,42 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Removes the releases that are done with: nothing is here (any more) of the instances that they name. What fails is
+    /// tried again with the next change or sweep.
+    pub(super) fn clear_releases(&mut self) {
+        let Some(link) = self.link.as_ref().filter(|_| !self.clearing) else { return };
+        let done = self.view.records.releases.iter().filter(|(uid, _)| !self.slots.contains_key(*uid));
+        let removal = |(_, release): (&Arc<str>, &Release)| Write::Remove {
+            key: release.key.clone(),
+            uid: release.uid.clone(),
+            revision: release.revision,
+        };
+        let writes: Vec<Write> = done.take(RELEASES_MAX).map(removal).collect();
+        if writes.is_empty() {
+            return;
+        }
+        let transaction = Transaction {
+            incarnation: self.view.incarnation.clone().unwrap_or_default(),
+            fence: Some(link.fence()),
+            actor: Some(Keeper::caller(&self.config).actor),
+            step_id: uuid::Uuid::new_v4().simple().to_string(),
+            writes,
+            note: Some(Note {
+                verb: "clear".into(),
+                why: v1::Why { reason: "Released".into(), message: "nothing of it is left on its node".into() },
+                traceparent: String::new(),
+            }),
+            ..Transaction::default()
+        };
+        self.clearing = true;
+        let (api, events, limit) = (Arc::clone(&self.api), self.events.clone(), self.config.call_timeout);
+        self.tasks.spawn(async move {
+            if let Ok(Err(error)) = tokio::time::timeout(limit, api.commit(transaction)).await {
+                tracing::warn!(%error, "releases could not be cleared");
+            }
+            let _ = events.send(Event::Cleared).await;
+        });
     }
 }

@@ -6,18 +6,18 @@ use super::Worker;
 use crate::{
     driver::NodeMemory,
     node::{self, Trust, Unconfirmed},
-    plan,
+    plan::{self, Want},
     slot::Slot,
 };
 
 impl Worker {
     /// What isn't assigned here any more though nobody asked for its end.
     pub(super) fn judge_strays(&mut self) {
-        let is_stray = |slot: &&Slot| !slot.explicit && self.absent(&slot.id.uid);
+        let is_stray = |slot: &&Slot| matches!(self.want(slot), Want::Stray { .. });
         let strays: Vec<&Slot> = self.slots.values().filter(is_stray).collect();
         let incarnation = self.view.incarnation.clone().unwrap_or_default();
         let known = self.node.memory.incarnation.as_deref();
-        match node::trust(known, &incarnation, strays.len()) {
+        match node::trust(known, &self.view.records.confirmed, &incarnation, strays.len()) {
             Trust::Known => {
                 let (running, idle): (Vec<&Slot>, Vec<&Slot>) = strays.into_iter().partition(|slot| slot.is_running());
                 let total = self.slots.values().filter(|slot| slot.is_running()).count();

@@ -196,16 +196,22 @@ impl Store for Remote {
     }
 
     async fn open_session(&self, open: SessionOpen) -> Result<u64> {
-        // An older stream of it, if any, ends only once this one is open; by then its attach number is an old one.
         let id = open.session.clone();
         let (session, attach) = Session::open(self.pool.clone(), self.me()?, open).await?;
-        locked(&self.sessions).insert(id, session);
+        // An older stream of it ends only now that this one is open; its attach number is an old one, so that is no crash.
+        if let Some(older) = locked(&self.sessions).insert(id, session) {
+            older.abandon();
+        }
         Ok(attach)
     }
 
     async fn beat(&self, session: &str, report: Option<v1::MemberReport>) -> Result<()> {
         let kept = self.session(session).ok_or_else(|| Error::SessionEnded(session.to_owned()))?;
-        kept.beat(report).await
+        let beaten = kept.beat(report).await;
+        if matches!(beaten, Err(Error::SessionEnded(_))) {
+            locked(&self.sessions).remove(session);
+        }
+        beaten
     }
 
     async fn end_session(&self, session: &str, attach: Option<u64>) -> Result<bool> {

@@ -4,7 +4,10 @@ use std::{collections::VecDeque, sync::Arc};
 
 use ::api::v1;
 use store::{Class, Error, Result, SessionOpen};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::AbortHandle,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use v1::{session_request::Request as Ask, session_response::Response as Tell};
@@ -25,6 +28,7 @@ pub struct Session {
     pool: Arc<Pool>,
     commands: mpsc::Sender<Command>,
     state: watch::Receiver<State>,
+    task: AbortHandle,
 }
 
 #[derive(Clone)]
@@ -48,8 +52,14 @@ impl Session {
         let (commands, inbox) = mpsc::channel(BEATS_MAX);
         let (sender, state) = watch::channel(stream.state());
         let keeper = Keeper { pool: pool.clone(), me, open, inbox, state: sender };
-        tokio::spawn(keeper.run(stream));
-        Ok((Self { id, pool, commands, state }, number))
+        let task = tokio::spawn(keeper.run(stream)).abort_handle();
+        Ok((Self { id, pool, commands, state, task }, number))
+    }
+
+    /// Lets its stream go: a newer one of the same session took its place, and must not be outrun by this one's coming
+    /// back.
+    pub fn abandon(&self) {
+        self.task.abort();
     }
 
     /// The server that its stream is on, and its attach number.

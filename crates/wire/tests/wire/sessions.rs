@@ -100,6 +100,20 @@ async fn attached_anew_in_time_it_survives() {
 }
 
 #[tokio::test]
+async fn opened_again_by_the_same_client_only_the_newer_stream_counts() {
+    let (double, server, remote) = one().await;
+    assert_eq!(remote.open_session(session("a", "agent", "n1")).await, Ok(1));
+    assert_eq!(remote.open_session(session("a", "agent", "n1")).await, Ok(2));
+    // By when the older stream would have ended it, one that breaks after it is gone.
+    let crashing = server.remote();
+    crashing.open_session(session("crashed", "controller", "two")).await.unwrap();
+    drop(crashing);
+    eventually("the crashed one is gone", || async { alive(&double).await == ["a"] }).await;
+    remote.beat("a", None).await.unwrap();
+    assert_eq!((remote.attach_of("a"), attach_in_store(&double, "a").await), (Some(2), Some(2)));
+}
+
+#[tokio::test]
 async fn a_killed_server_costs_an_attach_number() {
     let double = Arc::new(Double::default());
     let (first, second) = (Server::named(double.clone(), "s1").await, Server::named(double.clone(), "s2").await);

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions, Txn};
+use etcd_client::{
+    AlarmAction, AlarmOptions, AlarmType, CompactionOptions, Compare, CompareOp, DeleteOptions, Txn, TxnOp,
+};
 use model::Revision;
-use store::{Error, Result};
+use store::{Cluster, Error, Result};
 
-use crate::{Counts, EtcdStore, Failure, commit};
+use crate::{Counts, EtcdStore, Failure, commit, layout::write_cluster};
 
 /// Oldest version this store is tested with.
 pub const VERSION_MIN: (u32, u32, u32) = (3, 4, 0);
@@ -111,6 +113,24 @@ impl EtcdStore {
         let txn = Txn::new().and_then([commit::put_head(&self.inner.layout, 0)]);
         let answer = self.inner.transact("marking the head", txn).await?;
         Ok(commit::revision_of(&answer))
+    }
+
+    /// After a restore from a backup: makes it a store of another incarnation, in which everybody is dead. So whatever was
+    /// read or promised in the lost history is refused.
+    pub async fn replace_incarnation(&self) -> Result<Cluster> {
+        let (layout, record) = (&self.inner.layout, self.inner.record_anew().await?);
+        let cluster = Cluster { shards: record.cluster.shards, ..Cluster::random() };
+        let all = |prefix: String| TxnOp::delete(prefix, Some(DeleteOptions::new().with_prefix()));
+        let txn = Txn::new().when([Compare::value(layout.cluster(), CompareOp::Equal, record.value)]).and_then([
+            TxnOp::put(layout.cluster(), write_cluster(&cluster), None),
+            all(layout.session("")),
+            all(layout.report("")),
+            commit::put_head(layout, 0),
+        ]);
+        match self.inner.transact("replacing the incarnation", txn).await?.succeeded() {
+            true => Ok(cluster),
+            false => Err(Error::Unavailable("somebody else replaced the incarnation meanwhile".into())),
+        }
     }
 
     /// Forgets what was before that revision. Watches from before it start with a snapshot.

@@ -82,12 +82,16 @@ impl Inner {
         if is_meant(&record) {
             return Ok(record);
         }
-        self.forget_record();
-        let record = self.record().await?;
+        let record = self.record_anew().await?;
         match is_meant(&record) {
             true => Ok(record),
             false => Err(Error::WrongIncarnation(record.cluster.incarnation)),
         }
+    }
+
+    pub async fn record_anew(&self) -> Result<Record> {
+        self.forget_record();
+        self.record().await
     }
 
     /// To be read anew: it was found to differ.
@@ -97,8 +101,7 @@ impl Inner {
 
     /// Proposes one. Whoever comes first makes it, so trying again does no harm.
     async fn make_record(&self) -> Result<Record> {
-        let incarnation = format!("{:032x}", rand::random::<u128>());
-        let value = write_cluster(&Cluster { incarnation, shards: self.options.shards });
+        let value = write_cluster(&Cluster { shards: self.options.shards, ..Cluster::random() });
         let key = self.layout.cluster();
         let txn = Txn::new()
             .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])

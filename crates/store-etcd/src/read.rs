@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Rows asked of etcd at once; halved where they are so large that the answer isn't taken.
-const CHUNK_ROWS: usize = 500;
+const CHUNK_ROWS: usize = 1000;
 /// A full read starts anew when compaction overtakes it.
 const RESTARTS_MAX: usize = 5;
 

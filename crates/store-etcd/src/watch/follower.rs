@@ -216,8 +216,7 @@ impl Follower {
 
     /// While no watch was open the store may have been replaced by another, or restored.
     async fn check_incarnation(&mut self) -> Result<Option<Ended>, Stop> {
-        self.store.forget_record();
-        let record = match self.store.record().await {
+        let record = match self.store.record_anew().await {
             Ok(record) => record,
             Err(error) => return Ok(Some(Ended::Broken(error.to_string()))),
         };

@@ -12,7 +12,7 @@ use store::{
 
 use crate::{
     proxy::Proxy,
-    support::{key, open, remove, write},
+    support::{key, open, remove, session, write},
 };
 
 /// A store whose watches go through a proxy, and one that writes around it.
@@ -138,14 +138,7 @@ async fn repeated_events_are_told_once() {
 #[tokio::test]
 async fn a_dropped_end_of_a_session_is_found_by_the_sweep() {
     let lied = Lied::start().await;
-    let open = store::SessionOpen {
-        session: "s1".into(),
-        role: "controller".into(),
-        name: "a".into(),
-        server: "s".into(),
-        ttl: std::time::Duration::from_secs(60),
-    };
-    lied.writer.open_session(open).await.expect("it opens");
+    lied.writer.open_session(session("s1")).await.expect("it opens");
     let mut members = Coordinated::open(&*lied.watcher).await;
     members.until(|state| state.members.len() == 1).await;
     lied.proxy.lie(|answer| answer.events.clear());

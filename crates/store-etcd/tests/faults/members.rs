@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use driftless_store_etcd::testing::{Etcd, Setup};
-use model::Revision;
-use store::{Error, Store, conformance::Reader};
+use model::{Epoch, Revision};
+use store::{
+    ClaimChange, Error, Store,
+    conformance::{Coordinated, Reader},
+};
 use tokio::time::Instant;
 
-use crate::support::{key, open, until, write, write_until_done};
+use crate::support::{key, open, session, until, write, write_until_done};
 
 async fn three() -> Etcd {
     Etcd::start_with(3, Setup::default()).await
@@ -63,6 +66,29 @@ async fn a_dead_leader_costs_an_election_and_nothing_acknowledged() {
     etcd.restart(leader).await;
     let after = write_until_done(&store, "after").await;
     reader.until(after).await;
+}
+
+#[tokio::test]
+async fn sessions_and_claims_outlive_the_leader() {
+    let mut etcd = three().await;
+    let leader = etcd.leader().await;
+    let store = open(using(&etcd, leader));
+    store.open_session(session("s1")).await.expect("it opens");
+    let mut members = Coordinated::open(&*store).await;
+    members.until(|state| state.members.len() == 1).await;
+    etcd.members[leader].kill();
+    until("a beat is taken", || async { store.beat("s1", None).await.is_ok() }).await;
+    let take = ClaimChange {
+        name: "leader".into(),
+        expected_owner: String::new(),
+        expected_epoch: Epoch(0),
+        owner: "s1".into(),
+        owner_must_be_dead: true,
+    };
+    let claim = store.change_claim(take).await.expect("nobody has it");
+    let state = members.until(|state| state.claims == [claim.clone()]).await;
+    assert_eq!(state.members.len(), 1);
+    write(&store, "a", Revision::ZERO).await.expect("it's free");
 }
 
 #[tokio::test]

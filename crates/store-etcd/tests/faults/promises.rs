@@ -64,6 +64,14 @@ fn setup(etcd: &Etcd) -> Setup {
     Setup::new(store, Duration::from_secs(2), compact)
 }
 
+/// Each of them, in a store of its own.
+pub async fn are_kept_by(etcd: &Etcd) {
+    for (name, promise) in PROMISES {
+        eprintln!("{name}");
+        promise(setup(etcd)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn are_kept_after_compaction() {
     let etcd = Etcd::start().await;

@@ -2,7 +2,10 @@
 
 use std::{path::Path, process::Command};
 
-use driftless_store_etcd::testing::{Etcd, Setup};
+use driftless_store_etcd::{
+    Options,
+    testing::{Etcd, Setup},
+};
 use futures::StreamExt;
 use model::Revision;
 use store::{
@@ -12,24 +15,23 @@ use store::{
 
 use crate::{
     proxy::Proxy,
-    support::{open, until, write},
+    support::{open, session, until, write},
 };
 
 #[tokio::test]
 async fn a_new_incarnation_refuses_old_writers_and_starts_watches_over() {
     let etcd = Etcd::start().await;
     let mut proxy = Proxy::start(&etcd.endpoints()[0]);
-    let mut options = etcd.options();
-    let record = format!("{}/cluster", options.prefix);
-    options.endpoints = vec![proxy.endpoint.clone()];
-    let store = open(options);
+    let options = etcd.options();
+    let restorer = open(options.clone());
+    let store = open(Options { endpoints: vec![proxy.endpoint.clone()], ..options });
     let before = store.cluster().await.expect("it's made");
     write(&store, "a", Revision::ZERO).await.expect("it's free");
     let mut watch = store.watch(WatchOptions::default()).await.expect("it opens");
     while !matches!(watch.next().await, Some(Ok(WatchItem::SnapshotEnd { .. }))) {}
 
     proxy.cut();
-    etcd.client(0).await.expect("it's there").put(record, "another 128", None).await.expect("it's written");
+    let now = restorer.replace_incarnation().await.expect("it's replaced");
     proxy.mend();
     let again = loop {
         match watch.next().await.expect("it goes on").expect("it's well") {
@@ -38,26 +40,28 @@ async fn a_new_incarnation_refuses_old_writers_and_starts_watches_over() {
             other => panic!("a snapshot should start, not {other:?}"),
         }
     };
-    assert_eq!(again, "another");
+    assert_eq!(again, now.incarnation);
+    assert_eq!(before.shards, now.shards);
 
     let writes = vec![put(resource("b"), Revision::ZERO)];
     let old = Transaction { incarnation: before.incarnation, writes, ..Transaction::default() };
-    assert_eq!(store.commit(old).await, Err(Error::WrongIncarnation("another".into())));
+    assert_eq!(store.commit(old).await, Err(Error::WrongIncarnation(now.incarnation)));
     write(&store, "b", Revision::ZERO).await.expect("nobody wrote it");
 }
 
 #[tokio::test]
-async fn a_writer_that_did_not_hear_of_it_is_refused_once() {
+async fn who_did_not_hear_of_it_is_refused_once_and_everybody_is_dead() {
     let etcd = Etcd::start().await;
     let options = etcd.options();
-    let record = format!("{}/cluster", options.prefix);
-    let store = open(options);
+    let (store, restorer) = (open(options.clone()), open(options));
+    store.open_session(session("s1")).await.expect("it opens");
     write(&store, "a", Revision::ZERO).await.expect("it's free");
-    etcd.client(0).await.expect("it's there").put(record, "another 128", None).await.expect("it's written");
+    let now = restorer.replace_incarnation().await.expect("it's replaced");
     let refused = write(&store, "b", Revision::ZERO).await;
     assert!(matches!(refused, Err(Error::WrongIncarnation(_))), "{refused:?}");
-    assert_eq!(store.cluster().await.expect("it's read").incarnation, "another");
+    assert_eq!(store.cluster().await, Ok(now));
     write(&store, "b", Revision::ZERO).await.expect("nobody wrote it");
+    assert_eq!(store.beat("s1", None).await, Err(Error::SessionEnded("s1".into())));
 }
 
 #[tokio::test]

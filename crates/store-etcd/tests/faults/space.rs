@@ -18,7 +18,10 @@ use store::{
     conformance::{Reader, put, resource},
 };
 
-use crate::support::{key, open, until, write, write_until_done};
+use crate::{
+    promises,
+    support::{key, open, until, write, write_until_done},
+};
 
 const QUOTA_BYTES: usize = 16 * 1024 * 1024;
 const BIG_BYTES: usize = 500 * 1024;
@@ -65,6 +68,7 @@ async fn a_used_up_quota_is_said_and_survived() {
     let status = store.status().await.expect("it answers");
     assert_eq!(status.alarms, [""; 0]);
     assert!(status.members[0].used_percent() < 50, "{status:?}");
+    promises::are_kept_by(&etcd).await;
 }
 
 /// A small disk of its own.
@@ -143,4 +147,5 @@ async fn a_full_disk_is_said_and_survived() {
     }
     let found = store.get(&key("big")).await.expect("it's read").map(|o| o.revision).unwrap_or_default();
     assert!(found >= big, "what was acknowledged at {big} is at {found}");
+    promises::are_kept_by(&etcd).await;
 }

@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use driftless_store_etcd::{EtcdStore, Options};
 use model::{Key, Revision};
 use store::{
-    Error, Result, Store, Transaction, Write,
+    Error, Result, SessionOpen, Store, Transaction, Write,
     conformance::{put, resource},
 };
 use tokio::time::{Instant, sleep};
@@ -50,6 +50,12 @@ pub async fn write_until_done(store: &EtcdStore, name: &str) -> Revision {
             error => panic!("{name}: {error}"),
         }
     }
+}
+
+/// A controller's session that no test outlasts.
+pub fn session(id: &str) -> SessionOpen {
+    let (session, role, name, server) = (id.into(), "controller".into(), id.into(), "s".into());
+    SessionOpen { session, role, name, server, ttl: 2 * PATIENCE }
 }
 
 /// Asks until that holds.

@@ -22,8 +22,8 @@ pub const READY: &str = "Ready";
 /// Nothing is left on a node that is being drained.
 pub const DRAINED: &str = "Drained";
 
-/// `silent_since`, the leader's field.
-const SILENT_SINCE: u32 = 6;
+/// The leader's fields: `observed_generation`, which its Ready speaks of, and `silent_since`.
+const LEADERS: &[u32] = &[1, 6];
 
 /// A node as decisions see it.
 #[derive(Clone, Debug)]
@@ -75,13 +75,13 @@ impl Kind for NodeKind {
             Domain::Shard => Rights::NONE,
             Domain::Leader => Rights {
                 remove: true,
-                status: Fields::Only(&[SILENT_SINCE]),
+                status: Fields::Only(LEADERS),
                 conditions: Conditions::Only(&[READY, DRAINED]),
                 ..Rights::NONE
             },
             Domain::Agent => Rights {
                 create: true,
-                status: Fields::AllBut(&[SILENT_SINCE]),
+                status: Fields::AllBut(LEADERS),
                 conditions: Conditions::AllBut(&[READY, DRAINED]),
                 ..Rights::NONE
             },

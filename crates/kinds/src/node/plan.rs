@@ -50,8 +50,12 @@ impl Reconciler for Nodes {
         let heard = hear(view, item, node);
         let drain = drain(view, item, node);
         let conditions = std::iter::once(heard.ready).chain(drain.condition).collect();
-        let status =
-            v1::NodeStatus { silent_since: heard.silent_since.map(Into::into), conditions, ..Default::default() };
+        let status = v1::NodeStatus {
+            observed_generation: item.metadata().generation,
+            silent_since: heard.silent_since.map(Into::into),
+            conditions,
+            ..Default::default()
+        };
         Decision { next: drain.next.unwrap_or(heard.next), status: Some(any(STATUS, &status)) }
     }
 }

@@ -62,4 +62,7 @@ fn an_agent_that_is_there_makes_it_ready() {
     let view = View { world: &world, now: NOW, live_since: Time::default() };
     let decision = Nodes.plan(&view, world.get(&Key::new(KIND, "", "n1")).unwrap());
     expect!["settled (AgentConnected: its agent has a live session)"].assert_eq(&words(&decision));
+    let said = v1::NodeStatus::decode(decision.status.unwrap().value.as_slice()).unwrap();
+    assert_eq!(said.observed_generation, world.get(&Key::new(KIND, "", "n1")).unwrap().metadata().generation);
+    assert_ne!(said.observed_generation, 0);
 }

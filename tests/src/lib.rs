@@ -1,1 +1,13 @@
-//! Helpers for the black-box tests.
+//! Helpers for the black-box tests: a real cluster of real processes, driven through the built binary.
+//!
+//! Nothing here sleeps to let something happen: what is waited for is watched, with a deadline.
+
+pub mod cluster;
+pub mod command;
+pub mod http;
+pub mod processes;
+pub mod stream;
+
+pub use cluster::Cluster;
+pub use command::{Done, driftless};
+pub use stream::Lines;

@@ -1,2 +1,18 @@
-//! The binary.
-fn main() {}
+//! The binary: the roles of a cluster, and the client's verbs. Parses, runs one of them, and says how it ended.
+//!
+//! Nothing but this crate reads the environment; everything below is handed plain configuration.
+
+mod client;
+mod commands;
+mod exit;
+mod follow;
+mod output;
+mod standing;
+mod verbs;
+mod words;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    exit::report(commands::run())
+}

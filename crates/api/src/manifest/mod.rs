@@ -22,7 +22,7 @@ use crate::v1;
 
 pub use near::nearest;
 pub use tree::Place;
-pub use write::{Format, list, one};
+pub use write::{Format, body, list, one};
 
 /// Bytes of one file, which may hold many documents.
 pub const FILE_BYTES_MAX: usize = 1024 * 1024;

@@ -88,12 +88,12 @@ status: {whatever: true}
 #[test]
 fn unknown_fields_name_the_nearest_known_one() {
     refused(
-        "kind: Service\nmetadata: {name: web, lables: {}}\nspec:\n  replicsa: 3\n  template:\n    comand: [a]\n    zzz: 1\n",
+        "kind: Service\nmetadata: {name: web, lables: {}}\nspec:\n  replicsa: 3\n  template:\n    comand: [a]\n    ports: [{zzz: 1}]\n",
         expect![[r#"
             web.yaml:2:23: metadata.lables: unknown field "lables"; did you mean "labels"?
             web.yaml:4:3: spec.replicsa: unknown field "replicsa"; did you mean "replicas"?
             web.yaml:6:5: spec.template.comand: unknown field "comand"; did you mean "command"?
-            web.yaml:7:5: spec.template.zzz: unknown field "zzz"; there is command, env, ports, health, resources, stop_grace, restart, working_dir"#]],
+            web.yaml:7:14: spec.template.ports[0].zzz: unknown field "zzz"; there is name, port"#]],
     );
     refused(
         "kind: Servce\nmetadata: {name: a}\nspecs: {}\n",

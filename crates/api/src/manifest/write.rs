@@ -30,6 +30,17 @@ pub fn list(resources: &[v1::Resource], revision: i64, kinds: &Kinds<'_>, format
     print(&Value::Map(entries), format)
 }
 
+/// The fields of one spec or status as YAML, but for those named; empty where there are none.
+pub fn body(any: &Any, type_name: &str, without: &[&str]) -> String {
+    match contents(any, Some(type_name)) {
+        Value::Map(mut entries) => {
+            entries.retain(|e| !without.contains(&e.key.as_str()));
+            if entries.is_empty() { String::new() } else { print(&Value::Map(entries), Format::Yaml) }
+        }
+        other => print(&other, Format::Yaml),
+    }
+}
+
 fn print(value: &Value, format: Format) -> String {
     match format {
         Format::Json => serde_json::to_string_pretty(value).expect("text keys and finite numbers") + "\n",

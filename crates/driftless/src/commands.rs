@@ -1,0 +1,86 @@
+//! The command line: every role and verb, with its help; and the runtime that each gets.
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::{
+    client::{Client, Servers},
+    exit, output, verbs,
+};
+
+/// A control plane for what can be declared and observed: you declare, it keeps reality true.
+#[derive(Debug, Parser)]
+#[command(name = "driftless", version, after_help = exit::HELP, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    servers: Servers,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Verb(Verb),
+    /// Show this program's version.
+    #[command(after_help = "Example:\n  driftless version")]
+    Version,
+    /// Print completions for a shell.
+    #[command(after_help = "Examples:
+  driftless completion bash > /etc/bash_completion.d/driftless
+  source <(driftless completion zsh)")]
+    Completion { shell: clap_complete::Shell },
+}
+
+/// What talks to servers.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Declare resources from files, all or nothing.
+    Apply(verbs::apply::Args),
+    /// Show resources: tables for eyes, JSON and YAML for programs.
+    Get(verbs::get::Args),
+    /// Show everything about one resource.
+    Describe(verbs::describe::Args),
+    /// Delete resources, and wait until they are gone.
+    Delete(verbs::delete::Args),
+    /// Wait until resources are ready, deleted, or in some condition.
+    Wait(verbs::wait::Args),
+    /// Change the number of instances.
+    Scale(verbs::scale::Args),
+    /// Show what an instance wrote.
+    Logs(verbs::logs::Args),
+    /// Show what happened to a resource and everything below it.
+    History(verbs::history::Args),
+}
+
+pub fn run() -> anyhow::Result<()> {
+    let Cli { servers, command } = Cli::parse();
+    match command {
+        Command::Version => output::print(&format!("driftless {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Completion { shell } => completion(shell),
+        Command::Verb(verb) => client(&servers, verb),
+    }
+}
+
+fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "driftless", &mut script);
+    output::print(&String::from_utf8(script)?)
+}
+
+/// One thread is plenty for a verb, and quicker to start.
+fn client(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = Client::new(servers)?;
+        match verb {
+            Verb::Apply(args) => verbs::apply::run(&client, args).await,
+            Verb::Get(args) => verbs::get::run(&client, args).await,
+            Verb::Describe(args) => verbs::describe::run(&client, args).await,
+            Verb::Delete(args) => verbs::delete::run(&client, args).await,
+            Verb::Wait(args) => verbs::wait::run(&client, args).await,
+            Verb::Scale(args) => verbs::scale::run(&client, args).await,
+            Verb::Logs(args) => verbs::logs::run(&client, args).await,
+            Verb::History(args) => verbs::history::run(&client, args).await,
+        }
+    })
+}

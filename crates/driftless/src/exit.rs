@@ -1,0 +1,84 @@
+//! What the process says at its end: one exit code and one error, with its chain printed once.
+
+use std::{io, process::ExitCode};
+
+use store::Error;
+
+/// Shown by `driftless --help`.
+pub const HELP: &str = "Exit codes:
+  0  done
+  1  failed, or refused (a manifest that can't be right, for one)
+  2  wrong usage of the command line
+  3  not found
+  4  conflict: something changed meanwhile, or is being deleted
+  5  timed out waiting
+  6  no server could be reached
+
+Environment:
+  DRIFTLESS_SERVER  the servers' addresses, as --server
+  RUST_LOG          what the roles log, e.g. info or driftless_controller=debug";
+
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_FOUND: u8 = 3;
+const CONFLICT: u8 = 4;
+const TIMED_OUT: u8 = 5;
+const UNREACHABLE: u8 = 6;
+
+/// What a verb itself finds out; the rest is the store's errors.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{0}")]
+    TimedOut(String),
+}
+
+/// Prints the error, if it's one that somebody should see, and says how to exit.
+pub fn report(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    if is_broken_pipe(&error) {
+        // Whoever read the output has seen enough.
+        return ExitCode::SUCCESS;
+    }
+    crate::output::say(&format!("error: {error:#}"));
+    if let Some(hint) = hint(&error) {
+        crate::output::say(&format!("hint: {hint}"));
+    }
+    ExitCode::from(code(&error))
+}
+
+pub fn code(error: &anyhow::Error) -> u8 {
+    if let Some(trouble) = error.downcast_ref::<Trouble>() {
+        return match trouble {
+            Trouble::Usage(_) => USAGE,
+            Trouble::NotFound(_) => NOT_FOUND,
+            Trouble::TimedOut(_) => TIMED_OUT,
+        };
+    }
+    match error.downcast_ref::<Error>() {
+        Some(Error::NotFound(_)) => NOT_FOUND,
+        Some(Error::Conflict { .. } | Error::ClaimConflict { .. } | Error::BeingDeleted(_) | Error::Fenced(_)) => {
+            CONFLICT
+        }
+        Some(Error::Unavailable(_)) => UNREACHABLE,
+        _ => FAILED,
+    }
+}
+
+fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    match error.downcast_ref::<Error>()? {
+        Error::Unavailable(_) => {
+            Some("is it running? 'driftless dev' starts a cluster; --server or DRIFTLESS_SERVER names another")
+        }
+        Error::OutcomeUnknown(_) => Some("look with 'driftless get' whether it was done, then try again"),
+        Error::Conflict { .. } => Some("look with 'driftless get' at what changed, then try again"),
+        _ => None,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}

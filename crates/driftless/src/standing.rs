@@ -1,0 +1,152 @@
+//! Whether a resource is what somebody waits for. Pure, and the same for every kind.
+
+use api::v1;
+use prost::Message;
+
+/// What every kind's status starts with.
+#[derive(Clone, PartialEq, Message)]
+pub struct Head {
+    #[prost(int64, tag = "1")]
+    pub observed_generation: i64,
+    #[prost(message, repeated, tag = "2")]
+    pub conditions: Vec<v1::Condition>,
+}
+
+impl Head {
+    /// Unreadable is as if nothing was reported.
+    pub fn of(resource: &v1::Resource) -> Self {
+        let bytes = resource.status.as_ref().map_or(&[][..], |any| any.value.as_slice());
+        Self::decode(bytes).unwrap_or_default()
+    }
+
+    pub fn condition(&self, condition_type: &str) -> Option<&v1::Condition> {
+        self.conditions.iter().find(|c| c.r#type.eq_ignore_ascii_case(condition_type))
+    }
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Deleted,
+    /// The condition has that status, said of the declared generation.
+    Condition {
+        condition_type: String,
+        status: String,
+    },
+}
+
+impl Goal {
+    pub fn ready() -> Self {
+        Self::Condition { condition_type: "Ready".into(), status: "True".into() }
+    }
+
+    /// "ready", "deleted", "Progressing", "Progressing=False".
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (condition_type, status) = text.split_once('=').unwrap_or((text, "True"));
+        if condition_type.is_empty() || !["True", "False", "Unknown"].contains(&status) {
+            return Err("write ready, deleted, a condition's type, or TYPE=True|False|Unknown".into());
+        }
+        Ok(match text {
+            "deleted" => Self::Deleted,
+            _ => Self::Condition { condition_type: condition_type.into(), status: status.into() },
+        })
+    }
+
+    pub fn is_met(&self, resource: Option<&v1::Resource>) -> bool {
+        match (self, resource) {
+            (Self::Deleted, resource) => resource.is_none(),
+            (Self::Condition { .. }, None) => false,
+            (Self::Condition { condition_type, status }, Some(resource)) => {
+                let head = Head::of(resource);
+                let metadata = resource.metadata.as_ref();
+                metadata.is_some_and(|m| m.generation == head.observed_generation && m.deletion_time.is_none())
+                    && head.condition(condition_type).is_some_and(|c| c.status == *status)
+            }
+        }
+    }
+}
+
+/// How it stands, in one line: why it's not there yet, where something knows.
+pub fn words(resource: &v1::Resource, goal: &Goal) -> String {
+    let metadata = resource.metadata.clone().unwrap_or_default();
+    let head = Head::of(resource);
+    if metadata.deletion_time.is_some() {
+        return match metadata.finalizers.as_slice() {
+            [] => "is being deleted".into(),
+            waiting => format!("is being deleted, waits for {}", waiting.join(", ")),
+        };
+    }
+    if head.observed_generation < metadata.generation {
+        let (observed, declared) = (head.observed_generation, metadata.generation);
+        return format!("generation {declared} is not yet looked at (the status is of {observed})");
+    }
+    let condition_type = match goal {
+        Goal::Deleted => "Ready",
+        Goal::Condition { condition_type, .. } => condition_type,
+    };
+    match head.condition(condition_type) {
+        None => format!("says nothing of {condition_type}"),
+        Some(c) if c.status == "True" && c.r#type == "Ready" => format!("ready: {}", c.message),
+        Some(c) => format!("{}: {}", if c.reason.is_empty() { &c.status } else { &c.reason }, c.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(generation: i64, observed: i64, status: &str) -> v1::Resource {
+        let condition = v1::Condition {
+            r#type: "Ready".into(),
+            status: status.into(),
+            reason: "Replacing".into(),
+            message: "1 of 3".into(),
+            ..Default::default()
+        };
+        let status = v1::ServiceStatus {
+            observed_generation: observed,
+            conditions: vec![condition],
+            ready_replicas: 1,
+            ..Default::default()
+        };
+        v1::Resource {
+            metadata: Some(v1::Metadata { generation, ..Default::default() }),
+            status: Some(prost_types::Any { type_url: String::new(), value: status.encode_to_vec() }),
+            spec: None,
+        }
+    }
+
+    #[test]
+    fn ready_speaks_of_the_declared_generation_only() {
+        assert!(Goal::ready().is_met(Some(&resource(2, 2, "True"))));
+        assert!(!Goal::ready().is_met(Some(&resource(2, 1, "True"))));
+        assert!(!Goal::ready().is_met(Some(&resource(2, 2, "False"))));
+        assert!(!Goal::ready().is_met(None));
+        assert!(!Goal::ready().is_met(Some(&v1::Resource::default())));
+    }
+
+    #[test]
+    fn what_is_being_deleted_is_not_ready() {
+        let mut going = resource(2, 2, "True");
+        going.metadata.as_mut().unwrap().deletion_time = Some(prost_types::Timestamp::default());
+        assert!(!Goal::ready().is_met(Some(&going)));
+        assert!(!Goal::Deleted.is_met(Some(&going)));
+        assert!(Goal::Deleted.is_met(None));
+    }
+
+    #[test]
+    fn goals_are_read() {
+        assert_eq!(Goal::parse("deleted"), Ok(Goal::Deleted));
+        assert!(Goal::parse("ready").unwrap().is_met(Some(&resource(1, 1, "True"))));
+        assert!(Goal::parse("Ready=False").unwrap().is_met(Some(&resource(1, 1, "False"))));
+        assert!(Goal::parse("Ready=Maybe").is_err());
+        assert!(Goal::parse("=True").is_err());
+    }
+
+    #[test]
+    fn words_say_why_not() {
+        assert_eq!(words(&resource(2, 2, "False"), &Goal::ready()), "Replacing: 1 of 3");
+        let old = words(&resource(3, 2, "True"), &Goal::ready());
+        assert_eq!(old, "generation 3 is not yet looked at (the status is of 2)");
+    }
+}

@@ -1,0 +1,124 @@
+//! `driftless describe`: everything about one resource, for reading.
+
+use std::fmt::Write as _;
+
+use anyhow::Context;
+use api::{manifest, v1};
+use model::{Filter, Key};
+
+use super::{
+    get::{self, Table},
+    history,
+};
+use crate::{
+    client::Client,
+    exit::Trouble,
+    output,
+    standing::Head,
+    words::{self, DEFAULT_NAMESPACE},
+};
+
+/// History entries shown.
+const ENTRIES: i32 = 10;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  driftless describe service web
+  driftless describe node/n1")]
+pub struct Args {
+    /// KIND NAME, or KIND/NAME.
+    #[arg(required = true, value_name = "KIND NAME")]
+    words: Vec<String>,
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+}
+
+pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
+    let key = words::single(&args.words, &args.namespace)?;
+    let object = client.api.get(&key).await?;
+    let object = object.ok_or_else(|| Trouble::NotFound(format!("{} not found", words::short(&key))))?;
+    let resource = object.resource().with_context(|| format!("{key} can't be decoded"))?;
+    let uid = resource.metadata.as_ref().map(|m| m.uid.clone()).unwrap_or_default();
+    let (children, _) = get::all(client, Filter { owner_uid: uid, ..Filter::default() }).await?;
+    let entries = history::entries(client, &key, ENTRIES).await?;
+    let mut text = head(&key, &resource);
+    bodies(&mut text, &resource);
+    text += &conditions(&resource);
+    if !children.is_empty() {
+        section(&mut text, "Children", &Table { wide: true, namespaces: false }.text(&children));
+    }
+    section(&mut text, "History", &history::text(&entries));
+    output::print(&text)
+}
+
+fn section(text: &mut String, title: &str, body: &str) {
+    let _ = writeln!(text, "\n{title}:");
+    for line in body.lines() {
+        let _ = writeln!(text, "  {line}");
+    }
+}
+
+fn head(key: &Key, resource: &v1::Resource) -> String {
+    let m = resource.metadata.clone().unwrap_or_default();
+    let head = Head::of(resource);
+    let pairs = |map: &std::collections::BTreeMap<String, String>| {
+        map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(", ")
+    };
+    let writer = m.last_writer.clone().unwrap_or_default();
+    let lines = [
+        ("Name", key.name().to_owned()),
+        ("Namespace", key.namespace().to_owned()),
+        ("Kind", key.kind().to_owned()),
+        ("UID", m.uid.clone()),
+        ("Labels", pairs(&m.labels)),
+        ("Annotations", pairs(&m.annotations)),
+        ("Owner", m.owner.as_ref().map(|o| words::short(&Key::of_owner(o))).unwrap_or_default()),
+        ("Created", since(m.created_time.as_ref())),
+        ("Deleting", since(m.deletion_time.as_ref())),
+        ("Finalizers", m.finalizers.join(", ")),
+        ("Generation", format!("{} (observed {})", m.generation, head.observed_generation)),
+        ("Revision", format!("{}, by {}", m.revision, writer.actor)),
+        ("Field owners", pairs(&m.field_owners)),
+        ("Shard", m.shard.to_string()),
+    ];
+    let mut text = String::new();
+    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = writeln!(text, "{:14}{value}", format!("{name}:"));
+    }
+    text
+}
+
+fn since(time: Option<&prost_types::Timestamp>) -> String {
+    time.map(|t| format!("{t} ({} ago)", words::age(Some(t), words::now()))).unwrap_or_default()
+}
+
+/// Spec and status as YAML; conditions have their own section.
+fn bodies(text: &mut String, resource: &v1::Resource) {
+    let kind = resource.metadata.as_ref().map(|m| m.kind.as_str()).unwrap_or_default();
+    let Some(info) = kinds::kind(kind).map(|k| k.info()) else { return };
+    let parts = [("Spec", &resource.spec, info.spec_type), ("Status", &resource.status, info.status_type)];
+    for (title, any, type_name) in parts {
+        let body = any.as_ref().map(|any| manifest::body(any, type_name, &["conditions"])).unwrap_or_default();
+        if !body.is_empty() {
+            section(text, title, &body);
+        }
+    }
+}
+
+fn conditions(resource: &v1::Resource) -> String {
+    let now = words::now();
+    let rows: Vec<Vec<String>> = Head::of(resource)
+        .conditions
+        .iter()
+        .map(|c| {
+            let age = words::age(c.last_transition_time.as_ref(), now);
+            vec![c.r#type.clone(), c.status.clone(), age, c.reason.clone(), c.message.clone()]
+        })
+        .collect();
+    let mut text = String::new();
+    if !rows.is_empty() {
+        let titles = ["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"].map(str::to_owned);
+        section(&mut text, "Conditions", &output::table(&titles, &rows));
+    }
+    text
+}

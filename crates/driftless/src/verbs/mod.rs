@@ -1,0 +1,10 @@
+//! The client's verbs, one file each: what it takes, examples, what it does.
+
+pub mod apply;
+pub mod delete;
+pub mod describe;
+pub mod get;
+pub mod history;
+pub mod logs;
+pub mod scale;
+pub mod wait;

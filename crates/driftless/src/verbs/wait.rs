@@ -1,0 +1,183 @@
+//! `driftless wait`: by watch, never by polling, and never from a status older than the declared generation.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api::v1;
+use model::{Filter, Key, Revision};
+
+use super::apply;
+use crate::{
+    client::Client,
+    exit::Trouble,
+    follow::{Follow, Update},
+    output::{self, Progress},
+    standing::{self, Goal},
+    words::{self, DEFAULT_NAMESPACE},
+};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  driftless wait service web --for ready --timeout 30s
+  driftless wait service/web --for deleted
+  driftless wait service web --for Progressing=False")]
+pub struct Args {
+    /// KIND NAME..., or KIND/NAME...
+    #[arg(required = true, value_name = "KIND NAME")]
+    words: Vec<String>,
+    /// ready (the status speaks of the declared generation, and says Ready), deleted, or a condition: TYPE or
+    /// TYPE=True|False|Unknown.
+    #[arg(long = "for", default_value = "ready", value_name = "GOAL", value_parser = Goal::parse)]
+    goal: Goal,
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+    /// How long to wait; then exit with 5.
+    #[arg(long, default_value = "60s", value_parser = words::duration)]
+    timeout: Duration,
+}
+
+pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
+    let keys = words::keys(&args.words, &args.namespace)?;
+    // Any generation will do: what's declared when the watch starts.
+    let wanted = keys.into_iter().map(|key| (key, Wanted::default())).collect();
+    wait(client, wanted, &args.goal, args.timeout).await
+}
+
+/// Waits for these resources, as they were answered by a server: not for an older generation, or another uid.
+pub async fn until(
+    client: &Client,
+    resources: Vec<v1::Resource>,
+    goal: &Goal,
+    timeout: Duration,
+) -> anyhow::Result<()> {
+    let wanted = resources.into_iter().map(|r| {
+        let metadata = r.metadata.clone().unwrap_or_default();
+        (apply::key(&r), Wanted { uid: metadata.uid, revision: metadata.revision, seen: Some(r), told: false })
+    });
+    wait(client, wanted.collect(), goal, timeout).await
+}
+
+#[derive(Default)]
+struct Wanted {
+    /// Empty: the first one seen.
+    uid: String,
+    /// What is older doesn't count.
+    revision: i64,
+    seen: Option<v1::Resource>,
+    /// The watch spoke of it.
+    told: bool,
+}
+
+async fn wait(
+    client: &Client,
+    mut wanted: BTreeMap<Key, Wanted>,
+    goal: &Goal,
+    timeout: Duration,
+) -> anyhow::Result<()> {
+    let mut progress = Progress::start();
+    let met = tokio::time::timeout(timeout, follow(client, &mut wanted, goal, &mut progress)).await;
+    progress.end();
+    match met {
+        Ok(result) => result,
+        Err(_) => {
+            let reasons: Vec<String> = wanted.iter().map(|(key, wanted)| unmet(key, wanted, goal)).collect();
+            Err(Trouble::TimedOut(format!("timed out after {timeout:?}: {}", reasons.join("; "))).into())
+        }
+    }
+}
+
+fn unmet(key: &Key, wanted: &Wanted, goal: &Goal) -> String {
+    let name = words::short(key);
+    match &wanted.seen {
+        Some(resource) => format!("{name} {}", standing::words(resource, goal)),
+        None => format!("{name} was not seen"),
+    }
+}
+
+/// Until nothing is wanted any more.
+async fn follow(
+    client: &Client,
+    wanted: &mut BTreeMap<Key, Wanted>,
+    goal: &Goal,
+    progress: &mut Progress,
+) -> anyhow::Result<()> {
+    let mut follow = Follow::new(client, filter(wanted.keys()));
+    while !wanted.is_empty() {
+        for update in follow.next().await? {
+            match update {
+                Update::Put(resource) => put(wanted, *resource, goal, progress)?,
+                Update::Gone(key) => gone(wanted, &key, goal)?,
+                Update::Complete(revision) => absent(wanted, revision, goal)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As narrow as one filter can be.
+fn filter<'a>(keys: impl Iterator<Item = &'a Key>) -> Filter {
+    let keys: Vec<&Key> = keys.collect();
+    let mut kinds: Vec<String> = keys.iter().map(|k| k.kind().to_owned()).collect();
+    kinds.sort();
+    kinds.dedup();
+    let only = |part: fn(&Key) -> &str| match keys.split_first() {
+        Some((first, rest)) if rest.iter().all(|k| part(k) == part(first)) => part(first).to_owned(),
+        _ => String::new(),
+    };
+    Filter { kinds, namespace: only(Key::namespace), name: only(Key::name), ..Filter::default() }
+}
+
+fn put(
+    wanted: &mut BTreeMap<Key, Wanted>,
+    resource: v1::Resource,
+    goal: &Goal,
+    progress: &mut Progress,
+) -> anyhow::Result<()> {
+    let key = apply::key(&resource);
+    let Some(want) = wanted.get_mut(&key) else { return Ok(()) };
+    let metadata = resource.metadata.clone().unwrap_or_default();
+    want.told = true;
+    if metadata.revision < want.revision {
+        return Ok(());
+    }
+    if !want.uid.is_empty() && want.uid != metadata.uid {
+        return gone(wanted, &key, goal);
+    }
+    want.uid = metadata.uid;
+    progress.show(&format!("{} {}", words::short(&key), standing::words(&resource, goal)));
+    if goal.is_met(Some(&resource)) {
+        return met(wanted, &key, goal);
+    }
+    want.seen = Some(resource);
+    Ok(())
+}
+
+fn gone(wanted: &mut BTreeMap<Key, Wanted>, key: &Key, goal: &Goal) -> anyhow::Result<()> {
+    match (wanted.contains_key(key), goal) {
+        (false, _) => Ok(()),
+        (true, Goal::Deleted) => met(wanted, key, goal),
+        (true, _) => Err(Trouble::NotFound(format!("{} was deleted meanwhile", words::short(key))).into()),
+    }
+}
+
+/// The snapshot is complete, so what it didn't name doesn't exist; unless it is older than what is waited for.
+fn absent(wanted: &mut BTreeMap<Key, Wanted>, revision: Revision, goal: &Goal) -> anyhow::Result<()> {
+    let unseen = |w: &Wanted| !w.told && w.revision <= revision.0;
+    let missing: Vec<Key> = wanted.iter().filter(|(_, w)| unseen(w)).map(|(k, _)| k.clone()).collect();
+    for key in missing {
+        match goal {
+            Goal::Deleted => met(wanted, &key, goal)?,
+            _ => return Err(Trouble::NotFound(format!("{} not found", words::short(&key))).into()),
+        }
+    }
+    Ok(())
+}
+
+fn met(wanted: &mut BTreeMap<Key, Wanted>, key: &Key, goal: &Goal) -> anyhow::Result<()> {
+    wanted.remove(key);
+    let what = match goal {
+        Goal::Deleted => "deleted".to_owned(),
+        Goal::Condition { condition_type, status } if status == "True" => condition_type.to_lowercase(),
+        Goal::Condition { condition_type, status } => format!("{condition_type}={status}"),
+    };
+    output::print(&format!("{} {what}\n", words::short(key)))
+}

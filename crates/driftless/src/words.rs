@@ -1,0 +1,182 @@
+//! What people write on the command line: kinds, names, durations; and how times are told to them.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use api::manifest::{KindTypes, Kinds, nearest};
+use kinds::{KINDS, Kind};
+use model::{Key, Time};
+
+use crate::exit::Trouble;
+
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// The kinds of this binary, as manifests need them.
+pub fn manifest_kinds<T>(with: impl FnOnce(&Kinds<'_>) -> T) -> T {
+    let names: Vec<&str> = KINDS.iter().map(|k| k.info().kind).collect();
+    let types = |name: &str| {
+        let info = kinds::kind(name)?.info();
+        Some(KindTypes { spec: info.spec_type.to_owned(), status: info.status_type.to_owned() })
+    };
+    with(&Kinds { names: &names, types: &types })
+}
+
+/// "service", "services", "svc", "Service".
+pub fn kind(word: &str) -> Result<&'static dyn Kind, Trouble> {
+    kinds::kind_for(word).ok_or_else(|| {
+        let plurals: Vec<&str> = KINDS.iter().map(|k| k.info().plural).collect();
+        Trouble::Usage(match nearest(word, plurals.iter().copied()) {
+            Some(near) => format!("unknown kind {word:?}; did you mean {near:?}?"),
+            None => format!("unknown kind {word:?}; there is {}", plurals.join(", ")),
+        })
+    })
+}
+
+/// What a verb speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// Everything of these kinds, by their names.
+    Kinds(Vec<&'static str>),
+    /// These ones.
+    Keys(Vec<Key>),
+}
+
+/// Reads `KIND`, `KIND,KIND`, `all`, `KIND NAME...` and `KIND/NAME...`.
+pub fn targets(words: &[String], namespace: &str) -> Result<Targets, Trouble> {
+    let Some((first, names)) = words.split_first() else {
+        return Err(Trouble::Usage("say of what kind: services, instances, nodes, ..., or all".into()));
+    };
+    if words.iter().any(|w| w.contains('/')) {
+        return words.iter().map(|w| slashed(w, namespace)).collect::<Result<_, _>>().map(Targets::Keys);
+    }
+    if first == "all" && names.is_empty() {
+        return Ok(Targets::Kinds(KINDS.iter().map(|k| k.info().kind).collect()));
+    }
+    let found = first.split(',').map(kind).collect::<Result<Vec<_>, _>>()?;
+    match (found.as_slice(), names) {
+        (kinds, []) => Ok(Targets::Kinds(kinds.iter().map(|k| k.info().kind).collect())),
+        ([kind], names) => Ok(Targets::Keys(names.iter().map(|n| key(*kind, namespace, n)).collect())),
+        _ => Err(Trouble::Usage("names go with one kind; write KIND/NAME KIND/NAME for several".into())),
+    }
+}
+
+fn slashed(word: &str, namespace: &str) -> Result<Key, Trouble> {
+    match word.split_once('/') {
+        Some((k, name)) if !name.is_empty() && !name.contains('/') => Ok(key(kind(k)?, namespace, name)),
+        _ => Err(Trouble::Usage(format!("{word:?} should be KIND/NAME"))),
+    }
+}
+
+fn key(kind: &'static dyn Kind, namespace: &str, name: &str) -> Key {
+    let info = kind.info();
+    Key::new(info.kind, if info.namespaced { namespace } else { "" }, name)
+}
+
+/// Exactly named resources; for verbs that don't speak of whole kinds.
+pub fn keys(words: &[String], namespace: &str) -> Result<Vec<Key>, Trouble> {
+    match targets(words, namespace)? {
+        Targets::Keys(keys) => Ok(keys),
+        Targets::Kinds(_) => Err(Trouble::Usage("say which one: KIND NAME, or KIND/NAME".into())),
+    }
+}
+
+pub fn single(words: &[String], namespace: &str) -> Result<Key, Trouble> {
+    let mut keys = keys(words, namespace)?;
+    match (keys.pop(), keys.is_empty()) {
+        (Some(key), true) => Ok(key),
+        _ => Err(Trouble::Usage("say one only: KIND NAME, or KIND/NAME".into())),
+    }
+}
+
+/// "service/web", as commands take it.
+pub fn short(key: &Key) -> String {
+    format!("{}/{}", key.kind().to_ascii_lowercase(), key.name())
+}
+
+/// "30s", "1.5s", "250ms", "2m", "1h".
+pub fn duration(text: &str) -> anyhow::Result<Duration> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds_each = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => anyhow::bail!("write a number with its unit, e.g. 250ms, 30s, 2m or 1h"),
+    };
+    let number: f64 = number.parse().context("write a number with its unit, e.g. 250ms, 30s, 2m or 1h")?;
+    Duration::try_from_secs_f64(number * seconds_each).context("out of range")
+}
+
+/// How long ago, in at most two units: "4s", "3m20s", "5h", "12d".
+pub fn age(then: Option<&prost_types::Timestamp>, now: Time) -> String {
+    let Some(then) = then else { return String::new() };
+    let seconds = now.since(Time::from(then)).as_secs();
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 => format!("{}m{}s", seconds / 60, seconds % 60),
+        600..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+pub fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    fn keyed(text: &str) -> String {
+        match targets(&words(text), "ns") {
+            Ok(Targets::Keys(keys)) => keys.iter().map(Key::to_string).collect::<Vec<_>>().join(" "),
+            Ok(Targets::Kinds(kinds)) => kinds.join(" "),
+            Err(trouble) => trouble.to_string(),
+        }
+    }
+
+    #[test]
+    fn targets_are_read_in_every_spelling() {
+        assert_eq!(keyed("svc"), "Service");
+        assert_eq!(keyed("services,no"), "Service Node");
+        assert_eq!(keyed("svc web api"), "Service/ns/web Service/ns/api");
+        assert_eq!(keyed("svc/web node/n1"), "Service/ns/web Node/n1");
+        assert_eq!(keyed("node n1"), "Node/n1");
+        assert!(keyed("all").contains("Instance"));
+    }
+
+    #[test]
+    fn wrong_targets_are_told() {
+        assert_eq!(keyed("servics"), "unknown kind \"servics\"; did you mean \"services\"?");
+        assert_eq!(keyed("svc,node web"), "names go with one kind; write KIND/NAME KIND/NAME for several");
+        assert_eq!(keyed("svc/"), "\"svc/\" should be KIND/NAME");
+        assert_eq!(keyed("svc/a/b"), "\"svc/a/b\" should be KIND/NAME");
+        assert!(single(&words("svc a b"), "ns").is_err());
+        assert!(keys(&words("svc"), "ns").is_err());
+    }
+
+    #[test]
+    fn durations_are_read() {
+        assert_eq!(duration("1.5s").unwrap(), Duration::from_millis(1500));
+        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
+        assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
+        for wrong in ["", "10", "s", "-1s", "1e400s", "1 s", "1d"] {
+            assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let age = |seconds: i64| age(Some(&prost_types::Timestamp { seconds: 0, nanos: 0 }), Time(seconds * 1_000_000));
+        assert_eq!([age(0), age(119), age(200), age(4_000), age(90_000)], ["0s", "119s", "3m20s", "66m", "25h"]);
+        assert_eq!(age(864_000), "10d");
+        assert_eq!(age(-5), "0s");
+    }
+}

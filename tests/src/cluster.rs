@@ -66,7 +66,7 @@ impl Cluster {
             assert!(process.is_some_and(Process::is_alive), "dev ended:\n{}", self.log());
             let text = fs::read_to_string(&out).unwrap_or_default();
             let line = text.lines().find(|l| l.starts_with("ready"))?.to_owned();
-            line.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).map(str::to_owned)
+            line.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).map(|w| w.trim_end_matches(',').to_owned())
         });
     }
 

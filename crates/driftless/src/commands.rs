@@ -4,7 +4,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     client::{Client, Servers},
-    exit, output, verbs,
+    exit, output, roles, verbs,
 };
 
 /// A control plane for what can be declared and observed: you declare, it keeps reality true.
@@ -19,6 +19,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a whole cluster in one process: server, controller and agent.
+    Dev(roles::dev::Args),
+    /// Run a server: the API, in front of a store.
+    Server(Box<roles::server::Args>),
+    /// Run a controller, which makes true what is declared.
+    Controller(roles::controller::Args),
+    /// Run a node's agent, which runs instances.
+    Agent(roles::agent::Args),
     #[command(flatten)]
     Verb(Verb),
     /// Show this program's version.
@@ -55,6 +63,10 @@ enum Verb {
 pub fn run() -> anyhow::Result<()> {
     let Cli { servers, command } = Cli::parse();
     match command {
+        Command::Dev(args) => roles::run(&args.logs.clone(), |end| roles::dev::run(args, end)),
+        Command::Server(args) => roles::run(&args.logs.clone(), |end| roles::server::run(*args, end)),
+        Command::Controller(args) => roles::run(&args.logs.clone(), |end| roles::controller::run(&servers, args, end)),
+        Command::Agent(args) => roles::run(&args.logs.clone(), |end| roles::agent::run(&servers, args, end)),
         Command::Version => output::print(&format!("driftless {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Completion { shell } => completion(shell),
         Command::Verb(verb) => client(&servers, verb),

@@ -7,7 +7,9 @@ mod commands;
 mod exit;
 mod follow;
 mod output;
+mod roles;
 mod standing;
+mod telemetry;
 mod verbs;
 mod words;
 

@@ -1,0 +1,88 @@
+//! `driftless agent`: one a node; runs what is placed there.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use agent::{
+    Agent, Clock, Config,
+    driver::{Driver, process, sim},
+};
+use anyhow::Context;
+use model::Actor;
+
+use super::{Shutdown, asked};
+use crate::{
+    client::{self, Servers},
+    telemetry::LogArgs,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DriverKind {
+    /// Real processes, each under a small supervisor that outlives the agent.
+    Process,
+    /// Nothing runs; for measuring and trying out the rest.
+    Sim,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  driftless agent --node n1
+  driftless agent --node n1 --data-dir /var/lib/driftless --server 10.0.0.1:7400,10.0.0.2:7400
+  driftless agent --node big --driver sim
+
+What it started goes on when it ends or dies; started again on the same data, it finds it.")]
+pub struct Args {
+    /// The node's name: unique in the cluster.
+    #[arg(long)]
+    node: String,
+    #[arg(long, value_enum, default_value = "process")]
+    driver: DriverKind,
+    /// Where it keeps what runs here, and its logs [default: .driftless/NODE].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub logs: LogArgs,
+}
+
+pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+    let data_dir = args.data_dir.unwrap_or_else(|| Path::new(".driftless").join(&args.node));
+    look_after(servers, &args.node, args.driver, &data_dir, shutdown).await
+}
+
+pub async fn look_after(
+    servers: &Servers,
+    node: &str,
+    driver: DriverKind,
+    data_dir: &Path,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let driver: Arc<dyn Driver> = match driver {
+        DriverKind::Process => Arc::new(processes(node, data_dir)?),
+        DriverKind::Sim => Arc::new(sim::Sim::new(sim::Config::default(), Clock::start())),
+    };
+    let remote = Arc::new(client::remote(servers, Actor::new("agent", node))?);
+    let agent = Agent::new(Config::new(node), driver, remote.clone());
+    remote.serve_logs(agent.logs());
+    agent
+        .run(asked(shutdown))
+        .await
+        .map_err(|trouble| anyhow::anyhow!("the agent can't tell what runs here: {trouble}"))
+}
+
+fn processes(node: &str, data_dir: &Path) -> anyhow::Result<process::Process> {
+    // Supervisors work elsewhere, so their paths can't be relative.
+    let data_dir = std::path::absolute(data_dir).with_context(|| format!("--data-dir {}", data_dir.display()))?;
+    let config = process::Config::new(data_dir.clone(), node, supervisor()?);
+    process::Process::new(config).with_context(|| format!("cannot run instances in {}", data_dir.display()))
+}
+
+/// Beside this binary.
+fn supervisor() -> anyhow::Result<PathBuf> {
+    let own = env::current_exe().context("cannot find this program's own path")?;
+    let path = own.with_file_name("driftless-supervisor");
+    anyhow::ensure!(path.is_file(), "{} is missing: it belongs beside {}", path.display(), own.display());
+    Ok(path)
+}

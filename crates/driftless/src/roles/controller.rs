@@ -1,0 +1,40 @@
+//! `driftless controller`: one replica of those that share the work.
+
+use std::{sync::Arc, time::Duration};
+
+use controller::{Config, Controller};
+use model::Actor;
+
+use super::Shutdown;
+use crate::{
+    client::{self, Servers},
+    telemetry::LogArgs,
+    words,
+};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  driftless controller
+  driftless controller --name a --server 10.0.0.1:7400,10.0.0.2:7400
+
+Start as many as you like, with different names: they share the shards.")]
+pub struct Args {
+    /// What people know this replica by [default: the host's name].
+    #[arg(long)]
+    name: Option<String>,
+    /// About how often every resource is looked at again, whatever events say.
+    #[arg(long, value_parser = words::duration, value_name = "DURATION", default_value = "30s")]
+    sweep: Duration,
+    #[command(flatten)]
+    pub logs: LogArgs,
+}
+
+pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+    let config = Config { name: args.name.unwrap_or_else(client::host), sweep: args.sweep, ..Config::default() };
+    control(servers, config, shutdown).await
+}
+
+pub async fn control(servers: &Servers, config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
+    let remote = Arc::new(client::remote(servers, Actor::new("controller", &config.name))?);
+    Ok(Controller::new(config, remote).run(shutdown).await?)
+}

@@ -1,0 +1,148 @@
+//! `driftless server`: the store that admits, on a port.
+
+use std::{path::PathBuf, str::FromStr, sync::Arc};
+
+use anyhow::Context;
+use server::{Readiness, Server};
+use store::{Cluster, Embedded, Memory, Store};
+use store_etcd::EtcdStore;
+use tokio::{net::TcpListener, sync::watch};
+
+use super::{Shutdown, announce, asked};
+use crate::{client, telemetry::LogArgs};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  driftless server --store embedded:/var/lib/driftless
+  driftless server --store etcd://127.0.0.1:2379
+  driftless server --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/driftless --listen 0.0.0.0:7400 \\
+      --etcd-ca ca.pem --etcd-cert server.pem --etcd-key server.key
+  driftless server --store memory                  forgets everything when it ends")]
+pub struct Args {
+    /// Where resources are kept: embedded:DIR, etcd://HOST:PORT[,HOST:PORT...][/PREFIX], or memory.
+    #[arg(long, value_name = "STORE")]
+    store: Backend,
+    /// The address to serve gRPC on.
+    #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
+    listen: String,
+    /// What people know this server by [default: the host's name].
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    etcd: Etcd,
+    #[command(flatten)]
+    pub logs: LogArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "For etcd")]
+struct Etcd {
+    /// The authority that signed etcd's certificates (PEM); turns TLS on.
+    #[arg(long = "etcd-ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// This server's certificate (PEM), where etcd asks for one.
+    #[arg(long = "etcd-cert", value_name = "FILE", requires_all = ["ca", "key"])]
+    cert: Option<PathBuf>,
+    /// The key of that certificate (PEM).
+    #[arg(long = "etcd-key", value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+enum Backend {
+    Embedded(PathBuf),
+    Memory,
+    Etcd(store_etcd::Options),
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("embedded", dir)) if !dir.is_empty() => Ok(Self::Embedded(dir.into())),
+            Some(("etcd", _)) => store_etcd::Options::parse(text).map(Self::Etcd).map_err(|e| e.to_string()),
+            None if text == "memory" => Ok(Self::Memory),
+            _ => Err("write embedded:DIR, etcd://HOST:PORT[,...][/PREFIX], or memory".into()),
+        }
+    }
+}
+
+pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+    let listener = listen(&args.listen).await?;
+    let address = listener.local_addr()?;
+    let name = args.name.unwrap_or_else(client::host);
+    let ready = || announce(&format!("server {name} on {address}"));
+    match args.store {
+        Backend::Embedded(dir) => {
+            let store = open(dir).await?;
+            let served = serve(store.clone(), &name, listener, shutdown, ready).await;
+            store.close().await;
+            served
+        }
+        Backend::Memory => serve(Arc::new(Memory::new(Cluster::random())), &name, listener, shutdown, ready).await,
+        Backend::Etcd(mut options) => {
+            options.tls = args.etcd.ca.map(|ca| store_etcd::Tls {
+                ca,
+                identity: args.etcd.cert.zip(args.etcd.key),
+                domain: None,
+            });
+            let store = EtcdStore::new(options).context("cannot use etcd")?;
+            serve(Arc::new(store), &name, listener, shutdown, ready).await
+        }
+    }
+}
+
+pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Opening reads the whole store, which may take a moment.
+pub async fn open(dir: PathBuf) -> anyhow::Result<Arc<Embedded>> {
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(dir, Cluster::random())).await?;
+    Ok(Arc::new(opened.context("cannot open the store")?))
+}
+
+/// Serves until it's asked to end; calls `ready` when it first can be used.
+pub async fn serve(
+    backend: Arc<dyn Store>,
+    name: &str,
+    listener: TcpListener,
+    shutdown: Shutdown,
+    ready: impl FnOnce(),
+) -> anyhow::Result<()> {
+    let server = Arc::new(Server::start(server::Config::new(name), backend).await.context("the store can't be used")?);
+    let config = wire::Config { ready: Some(is_ready(&server)), ..wire::Config::new(name) };
+    let end = {
+        let server = server.clone();
+        async move {
+            asked(shutdown).await;
+            server.drain();
+        }
+    };
+    let serving = wire::serve(server.clone(), listener, config, end);
+    let announced = async {
+        server.ready().await;
+        ready();
+        std::future::pending::<()>().await
+    };
+    tokio::select! {
+        served = serving => Ok(served?),
+        () = announced => unreachable!("it waits for ever"),
+    }
+}
+
+/// The server's readiness as health reports it.
+fn is_ready(server: &Server) -> watch::Receiver<bool> {
+    let mut readiness = server.readiness();
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            sender.send_replace(*readiness.borrow_and_update() == Readiness::Ready);
+            if readiness.changed().await.is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,11 @@
+//! What must be seen of a cluster, through the built binary alone.
+
+mod adopt;
+mod bad_input;
+mod broken;
+mod delete;
+mod input_on_the_wire;
+mod manifests;
+mod python_client;
+mod recover;
+mod rollout;

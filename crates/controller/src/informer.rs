@@ -49,7 +49,7 @@ struct Snapshot {
     partial: bool,
 }
 
-fn list_of(shards: &ShardSet) -> Vec<u32> {
+pub fn list_of(shards: &ShardSet) -> Vec<u32> {
     shards.as_deref().cloned().unwrap_or_default()
 }
 
@@ -192,8 +192,9 @@ pub fn wake(shared: &Shared, changed: &[Changed]) {
     }
 }
 
-/// Lists what these shards (and the global kinds) have and mends the cache. Counts and logs what differed.
-pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<()> {
+/// Lists what these shards (and the global kinds) have and mends the cache. Counts and logs what differed. Returns the
+/// revision that the list shows.
+pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
     add(&shared.stats.relists, 1);
     let filter = Filter { kinds: kinds(), shards: Some(shards.to_vec()), ..Filter::default() };
     let mut objects: Vec<Object> = Vec::new();
@@ -222,5 +223,5 @@ pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<()> {
         warn!(%key, cached = revision(old), stored = revision(new), "the cache was wrong here");
     }
     wake(shared, &changed);
-    Ok(())
+    Ok(revision)
 }

@@ -102,12 +102,6 @@ impl Holdings {
         self.changed.notify_one();
     }
 
-    /// Active shards.
-    pub fn shards(&self) -> Vec<u32> {
-        let held = self.lock();
-        held.holds.keys().filter(|claim| held.is_active(claim)).filter_map(|claim| shard_of_claim(claim)).collect()
-    }
-
     pub fn moves_max(&self, key: &Key) -> usize {
         self.lock().moves.get(key).copied().unwrap_or(MOVES_MAX)
     }

@@ -37,12 +37,14 @@ async fn check(shared: &Shared) {
     if shared.holdings.take_checked() {
         return;
     }
-    let shards = shared.holdings.shards();
+    let shards = informer::list_of(&shared.wanted.borrow());
     if shards.is_empty() {
         return;
     }
-    if let Err(error) = informer::relist(shared, &shards).await {
-        warn!(%error, "the sweep could not list; the next one tries again");
+    match informer::relist(shared, &shards).await {
+        // All that is watched was listed as of then: a barrier may count on it, even if the watch stays mute.
+        Ok(revision) => shared.cache.advance(revision),
+        Err(error) => warn!(%error, "the sweep could not list; the next one tries again"),
     }
 }
 

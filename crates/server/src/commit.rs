@@ -22,7 +22,12 @@ use crate::{
 
 /// Commits a transaction of a controller, an agent, or the server itself.
 pub async fn commit(shared: &Shared, members: &Members, transaction: Transaction) -> Result<Revision> {
-    let result = admitted(shared, members, transaction).await;
+    let fence = transaction.fence.clone();
+    let result = match admitted(shared, members, transaction).await {
+        // What a deposed owner decided on is old too, but that isn't why it's refused.
+        Err(error @ Error::Conflict { .. }) => Err(fence.and_then(|fence| members.deposed(&fence)).unwrap_or(error)),
+        result => result,
+    };
     count(shared, &result);
     result
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::v1;
 use futures::{StreamExt, stream};
+use model::Fence;
 use store::{CoordinationStream, Error, Result, Store};
 use tokio::{
     sync::watch,
@@ -47,6 +48,17 @@ pub async fn run(backend: Arc<dyn Store>, state: watch::Sender<Option<Arc<v1::Co
 impl Members {
     pub fn new(state: watch::Receiver<Option<Arc<v1::Coordination>>>) -> Self {
         Self(state)
+    }
+
+    /// The refusal of a write under a claim that is known to have moved on.
+    pub fn deposed(&self, fence: &Fence) -> Option<Error> {
+        let Fence::Claim { claim, epoch, session } = fence else { return None };
+        let state = self.0.borrow();
+        let current = state.iter().flat_map(|s| &s.claims).find(|c| c.name == *claim)?;
+        let moved = current.epoch > epoch.0 || (current.epoch == epoch.0 && current.owner != *session);
+        moved.then(|| {
+            Error::Fenced(format!("claim {claim} is at epoch {}; the write is under epoch {epoch}", current.epoch))
+        })
     }
 
     /// The live session of that id; it may just have been opened.

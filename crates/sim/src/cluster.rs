@@ -174,6 +174,9 @@ fn is_settled<'a>(objects: impl Iterator<Item = &'a Object>) -> bool {
     let mut instances = 0;
     for object in objects {
         let resource = object.resource().expect("stored by a server");
+        if resource.metadata.as_ref().is_some_and(|m| m.deletion_time.is_some()) {
+            return false;
+        }
         match object.key.kind() {
             service_kind::KIND => {
                 let spec = v1::ServiceSpec::decode(resource.spec.unwrap_or_default().value.as_slice());

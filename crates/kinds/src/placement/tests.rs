@@ -65,7 +65,7 @@ fn says_per_node_what_did_not_fit() {
     check(&world(&[], "new-0?"), expect!["explain web-new-0 (Unplaceable)"]);
     let mut world = world(&[("n1", 1_000, 10), ("n2", 8_000, 0), ("n3", 8_000, 1)], "new-0?");
     asks_for(&mut world, "web-new-0", "64");
-    let cordoned = any(crate::node::SPEC, &v1::NodeSpec { cordon: true, drain: false });
+    let cordoned = any(crate::node::SPEC, &v1::NodeSpec { cordon: true, ..Default::default() });
     put(&mut world, metadata(crate::node::KIND, "n4"), cordoned, None);
     let decision = plan(&world, &Placements, &key());
     let model::Next::Do(step, _) = &decision.next else { panic!("{decision:?}") };

@@ -6,7 +6,7 @@ use api::v1;
 use bytes::Bytes;
 use model::{Conditions, Domain, Violation, fields::Fields};
 
-use crate::{Column, Info, Kind, Rights, Template, typed};
+use crate::{Column, Info, Kind, Rights, Template, instance::PLACED, typed};
 
 mod plan;
 #[cfg(test)]
@@ -59,7 +59,8 @@ impl Kind for PlacementKind {
 
     fn row(&self, resource: &v1::Resource) -> Vec<String> {
         let status: v1::PlacementStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
-        let reason = status.conditions.first().map(|c| c.reason.clone()).unwrap_or_default();
+        let placed = status.conditions.iter().find(|c| c.r#type == PLACED);
+        let reason = placed.map(|c| c.reason.clone()).unwrap_or_default();
         vec![status.unplaced.to_string(), reason]
     }
 }

@@ -99,6 +99,7 @@ impl Embedded {
     /// Finishes what was submitted, and lets go of the directory. Later calls are refused.
     pub async fn close(&self) {
         self.published.close();
+        self.end_no_more_sessions();
         let thread = self.engine.shut();
         let joined = tokio::task::spawn_blocking(move || thread.map(JoinHandle::join)).await;
         if !matches!(joined, Ok(None | Some(Ok(())))) {

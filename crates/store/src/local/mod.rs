@@ -56,6 +56,11 @@ impl<E: Engine> Local<E> {
         self.published.compact();
     }
 
+    /// For a store that is being closed: sessions end with it.
+    pub(crate) fn end_no_more_sessions(&self) {
+        self.expiry.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+    }
+
     fn watch_deadlines(&self) {
         let mut expiry = self.expiry.lock().unwrap_or_else(PoisonError::into_inner);
         if expiry.is_empty() {

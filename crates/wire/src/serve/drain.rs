@@ -10,11 +10,16 @@ use futures::{Stream, StreamExt, stream::BoxStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
 
+/// Messages in a row after which a stream that never has to wait looks whether the server drains. (The look costs about
+/// as much as the encoding of a small message, and each message of a quiet stream is followed by a wait anyway.)
+const IN_A_ROW_MAX: u8 = 64;
+
 /// Passes a stream on until the drain. Pulls only when it is pulled: what isn't read stays where it's made.
 pub struct UntilDrain<T> {
     inner: Option<BoxStream<'static, Result<T, Status>>>,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
     last: Option<Result<T, Status>>,
+    in_a_row: u8,
 }
 
 impl<T> UntilDrain<T> {
@@ -25,7 +30,19 @@ impl<T> UntilDrain<T> {
     ) -> Self {
         // A child of its own: a thousand streams don't meet at one lock for every message.
         let drain = Box::pin(drain.child_token().cancelled_owned());
-        Self { inner: Some(inner.boxed()), drain, last: Some(last) }
+        Self { inner: Some(inner.boxed()), drain, last: Some(last), in_a_row: 0 }
+    }
+}
+
+impl<T: Unpin> UntilDrain<T> {
+    fn drained(&mut self, cx: &mut Context<'_>) -> bool {
+        self.in_a_row = 0;
+        self.drain.as_mut().poll(cx).is_ready()
+    }
+
+    fn last_word(&mut self) -> Poll<Option<Result<T, Status>>> {
+        self.inner = None;
+        Poll::Ready(self.last.take())
     }
 }
 
@@ -33,16 +50,24 @@ impl<T: Unpin> Stream for UntilDrain<T> {
     type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Self { inner: Some(inner), drain, last } = &mut *self else { return Poll::Ready(None) };
-        if drain.as_mut().poll(cx).is_ready() {
-            let last = last.take();
-            self.inner = None;
-            return Poll::Ready(last);
+        if self.in_a_row == IN_A_ROW_MAX && self.drained(cx) {
+            return self.last_word();
         }
-        let polled = inner.poll_next_unpin(cx);
-        if let Poll::Ready(None) = polled {
-            self.inner = None;
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        match inner.poll_next_unpin(cx) {
+            Poll::Ready(Some(item)) => {
+                self.in_a_row += 1;
+                Poll::Ready(Some(item))
+            }
+            Poll::Ready(None) => {
+                self.inner = None;
+                Poll::Ready(None)
+            }
+            Poll::Pending if self.drained(cx) => self.last_word(),
+            Poll::Pending => Poll::Pending,
         }
-        polled
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -136,7 +136,7 @@ impl Plan {
                 self.step.expects.push(Expect { key, revision: record.revision });
             }
         }
-        rights::create(author, one.kind, declare::draft(one, owner), uid, &lineage)
+        rights::create(author, one.kind, declare::draft(one, owner)?, uid, &lineage)
     }
 
     /// As it is once committed at that revision, or without a commit.

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use api::v1;
+use bytes::Bytes;
 use kinds::Kind;
 use model::{Conditions, Domain, Key, Revision, fields::Fields};
+use prost_types::Any;
 use store::{Caller, Error, Note, Result, Write};
 
 use crate::{
     admit::{
         declare::DEFAULT_NAMESPACE,
         entry::Done,
+        message,
         rights::{self, Author},
     },
     commit::{known_kind, put},
@@ -31,7 +34,7 @@ pub fn meant(key: &Key) -> Key {
     }
 }
 
-fn asked(key: Option<&v1::ResourceKey>) -> Result<Key> {
+fn named(key: Option<&v1::ResourceKey>) -> Result<Key> {
     key.map(|key| meant(&Key::from(key))).ok_or_else(|| Error::invalid("key", "missing"))
 }
 
@@ -66,7 +69,7 @@ pub async fn delete(
     caller: &Caller,
     request: v1::DeleteRequest,
 ) -> Result<v1::DeleteResponse> {
-    let key = asked(request.key.as_ref())?;
+    let key = named(request.key.as_ref())?;
     let kind = known_kind(&key)?;
     let expected = Precondition { uid: &request.uid, revision: Revision(request.revision) };
     let mut attempt = 1;
@@ -75,10 +78,13 @@ pub async fn delete(
         expected.check(&key, &record)?;
         let author = author(shared, caller, Domain::User);
         let before = rights::read(&key, &record)?;
-        if record.deleting {
-            return Ok(v1::DeleteResponse { resource: Some(before), revision: record.revision.0 });
-        }
-        let after = deleted(&author, kind, &key, &record, before)?;
+        let after = match asked_to_go(&author, kind, &key, &record, &before, request.now)? {
+            Asked::Already => {
+                return Ok(v1::DeleteResponse { resource: Some(before), revision: record.revision.0 });
+            }
+            Asked::Waits(resource) => Some(*resource),
+            Asked::Gone => None,
+        };
         let step = step(&key, &record, after.clone());
         match step.commit(shared, &author, None, note(caller, "delete", &key)).await {
             Ok(revision) => {
@@ -89,24 +95,51 @@ pub async fn delete(
     }
 }
 
-/// The resource as it waits for its end; none where its record can go at once.
-fn deleted(
+/// What a deletion comes to.
+enum Asked {
+    /// Somebody asked before.
+    Already,
+    /// It goes when what it has or runs is gone.
+    Waits(Box<v1::Resource>),
+    /// Its record can go at once.
+    Gone,
+}
+
+fn asked_to_go(
     author: &Author,
     kind: &dyn Kind,
     key: &Key,
     record: &Record,
-    before: v1::Resource,
-) -> Result<Option<v1::Resource>> {
+    before: &v1::Resource,
+    now: bool,
+) -> Result<Asked> {
+    if record.deleting {
+        return Ok(Asked::Already);
+    }
     let rights = kind.rights(author.domain);
-    if rights.remove && !record.finalized {
-        return Ok(None);
-    }
-    if !rights.delete {
-        return author.denied(key, "ask for the deletion");
-    }
     let mut next = before.clone();
-    next.metadata.get_or_insert_default().deletion_time = Some(author.now.into());
-    rights::update(author, kind, before, next).map(Some)
+    match evict_field(kind, record).filter(|_| !now) {
+        Some(number) => {
+            let status = before.status.as_ref().map(|status| Bytes::copy_from_slice(&status.value)).unwrap_or_default();
+            if message::has_field(&status, number).unwrap_or(false) {
+                return Ok(Asked::Already);
+            }
+            let eviction = v1::Eviction { requested_by: author.actor.clone(), time: Some(author.now.into()) };
+            next.status = Some(rights::wrap(kind.info().status_type, message::holding(number, &eviction)));
+        }
+        None if rights.remove && !record.finalized => return Ok(Asked::Gone),
+        None if rights.delete => next.metadata.get_or_insert_default().deletion_time = Some(author.now.into()),
+        None => return author.denied(key, "ask for the deletion"),
+    }
+    let after = rights::update(author, kind, before.clone(), next)?;
+    Ok(Asked::Waits(Box::new(after)))
+}
+
+/// Where a user's request for eviction stands in the status: what has an owner that keeps a disruption budget goes when
+/// that allows it.
+fn evict_field(kind: &dyn Kind, record: &Record) -> Option<u32> {
+    let number = message::field_number(kind.info().status_type, "evict")?;
+    (kind.rights(Domain::User).status.contains(number) && !record.owner_uid().is_empty()).then_some(number)
 }
 
 pub async fn update_status(
@@ -115,7 +148,7 @@ pub async fn update_status(
     caller: &Caller,
     request: v1::UpdateStatusRequest,
 ) -> Result<v1::UpdateStatusResponse> {
-    let key = asked(request.key.as_ref())?;
+    let key = named(request.key.as_ref())?;
     let kind = known_kind(&key)?;
     let allowed = kind.rights(Domain::User);
     if allowed.status == Fields::NONE && allowed.conditions == Conditions::NONE {
@@ -134,7 +167,7 @@ pub async fn update_status(
         expected.check(&key, &record)?;
         let author = author(shared, caller, Domain::User);
         let before = rights::read(&key, &record)?;
-        let next = v1::Resource { status: request.status.clone(), ..before.clone() };
+        let next = v1::Resource { status: overlaid(&before, request.status.as_ref())?, ..before.clone() };
         let after = rights::update(&author, kind, before.clone(), next)?;
         if after.status == before.status {
             return Ok(v1::UpdateStatusResponse { resource: Some(before) });
@@ -145,6 +178,15 @@ pub async fn update_status(
             Err(error) => again(shared, &expected, &mut attempt, error)?,
         }
     }
+}
+
+/// What isn't set stays.
+fn overlaid(before: &v1::Resource, set: Option<&Any>) -> Result<Option<Any>> {
+    let (Some(current), Some(set)) = (&before.status, set) else { return Ok(set.cloned()) };
+    let of = |any: &Any| Bytes::copy_from_slice(&any.value);
+    let value =
+        message::overlay(&of(current), &of(set)).map_err(|error| Error::invalid("status", error.to_string()))?;
+    Ok(Some(Any { type_url: set.type_url.clone(), value: value.into() }))
 }
 
 /// As it is now, linearizably.

@@ -16,6 +16,8 @@ use crate::shared::{Readiness, Shared};
 
 /// How long a session that was just opened may take to show here.
 const APPEARS_WITHIN: Duration = Duration::from_secs(1);
+/// How long one that ended may still show here.
+const GOES_WITHIN: Duration = Duration::from_millis(300);
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -82,9 +84,19 @@ impl Members {
 
     /// The live sessions of agents that call themselves so.
     pub fn agents(&self, name: &str) -> Vec<v1::Member> {
-        let state = self.0.borrow();
-        let members = state.iter().flat_map(|s| &s.members);
-        members.filter(|member| member.role == "agent" && member.name == name).cloned().collect()
+        agents(&self.0.borrow(), name).cloned().collect()
+    }
+
+    /// Refuses the session where another agent of that name is alive, and doesn't go in a moment.
+    pub async fn only_agent(&self, name: &str, session: &str) -> Result<()> {
+        let mut state = self.0.clone();
+        let alone = |state: &Option<Arc<v1::Coordination>>| agents(state, name).all(|member| member.session == session);
+        match timeout(GOES_WITHIN, state.wait_for(alone)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Error::Denied(format!(
+                "node {name:?} is another machine's, whose agent is connected; use another name"
+            ))),
+        }
     }
 
     /// The state now and whenever it changes, until the server can't be trusted any more.
@@ -98,6 +110,11 @@ impl Members {
         };
         stream::unfold(feed, |mut feed| async { Some((feed.next().await?, feed)) }).scan(false, until_error).boxed()
     }
+}
+
+fn agents<'a>(state: &'a Option<Arc<v1::Coordination>>, name: &'a str) -> impl Iterator<Item = &'a v1::Member> {
+    let members = state.iter().flat_map(|s| &s.members);
+    members.filter(move |member| member.role == "agent" && member.name == name)
 }
 
 struct Feed {

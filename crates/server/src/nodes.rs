@@ -36,8 +36,11 @@ pub async fn register(
         barrier(shared, heads, Revision::ZERO).await?;
         let record = shared.cache().get(&key).cloned();
         let before = record.as_deref().map(|record| rights::read(&key, record)).transpose()?;
-        let others = before.as_ref().map_or_else(Vec::new, |before| others(members, &hello, before));
-        refuse_another_machine(&hello, before.as_ref(), &others)?;
+        if is_another_machines(&hello, before.as_ref()) {
+            // Its agent may have gone a moment ago.
+            members.only_agent(&hello.node, &hello.session).await?;
+        }
+        let others = others(members, &hello);
         let author = author(shared, caller, Domain::Agent);
         let Some((step, uid)) = step(shared, &author, kind, &key, record.as_deref(), before, &hello)? else {
             let record = record.expect("what is unchanged is there");
@@ -74,19 +77,16 @@ async fn check_session(members: &Members, hello: &v1::NodeHello) -> Result<()> {
 }
 
 /// Live sessions under the node's name beside the one that registers.
-fn others(members: &Members, hello: &v1::NodeHello, _before: &v1::Resource) -> Vec<v1::Member> {
+fn others(members: &Members, hello: &v1::NodeHello) -> Vec<v1::Member> {
     members.agents(&hello.node).into_iter().filter(|member| member.session != hello.session).collect()
 }
 
-fn refuse_another_machine(hello: &v1::NodeHello, before: Option<&v1::Resource>, others: &[v1::Member]) -> Result<()> {
+/// Whether the Node was last said to be another machine than the one that registers.
+fn is_another_machines(hello: &v1::NodeHello, before: Option<&v1::Resource>) -> bool {
     let status = before.and_then(|before| before.status.as_ref());
     let known: v1::NodeStatus = kinds::typed("status", status).unwrap_or_default();
     let asking = hello.status.as_ref().map_or("", |status| status.machine_id.as_str());
-    if others.is_empty() || known.machine_id.is_empty() || known.machine_id == asking {
-        return Ok(());
-    }
-    let node = &hello.node;
-    Err(Error::Denied(format!("node {node:?} is another machine's, whose agent is connected; use another name")))
+    !known.machine_id.is_empty() && known.machine_id != asking
 }
 
 /// An agent that came back takes the place of its own older incarnation.

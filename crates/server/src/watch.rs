@@ -41,8 +41,13 @@ pub async fn open(shared: Arc<Shared>, heads: &Heads, options: WatchOptions) -> 
     if shared.counters.watchers.get() >= WATCHES_MAX as u64 {
         return Err(Error::TooLarge(format!("{WATCHES_MAX} watches are open on this server, which is its bound")));
     }
+    Ok(stream_of(shared, options))
+}
+
+/// The watch itself, without looking at whether it may be opened.
+pub fn stream_of(shared: Arc<Shared>, options: WatchOptions) -> WatchStream {
     let watcher = Watcher::new(shared, options);
-    Ok(stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) }).boxed())
+    stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) }).boxed()
 }
 
 /// Nobody can have seen, or wait for, what lies beyond the store's head. A token from there proves a restore that nobody
@@ -83,6 +88,12 @@ enum At {
     /// Where it left off, here or on another server.
     After(Revision),
     Ring(Position),
+}
+
+/// Shards that were asked for on the open watch.
+enum Wanted {
+    All,
+    Also(Vec<u32>),
 }
 
 struct Watcher {
@@ -200,8 +211,15 @@ impl Watcher {
         if cache.incarnation != self.incarnation {
             return self.end(Readiness::RolledBack);
         }
+        if matches!(self.at, At::After(revision) if revision > cache.revision) {
+            // It comes from a server that is ahead.
+            return;
+        }
+        let wanted = self.wanted();
         self.catch_up(&cache);
-        self.change_shards(&cache);
+        if let Some(wanted) = wanted {
+            self.add_shards(&cache, wanted);
+        }
         self.bookmark(&cache);
     }
 
@@ -213,8 +231,6 @@ impl Watcher {
 
     fn catch_up(&mut self, cache: &Cache) {
         let position = match self.at {
-            // It comes from a server that is ahead.
-            At::After(revision) if revision > cache.revision => return,
             At::After(revision) => cache.ring.position_of(revision),
             At::Ring(position) => Some(position),
             At::Nowhere => None,
@@ -273,25 +289,40 @@ impl Watcher {
         self.shared.counters.snapshots_sent.add(1);
     }
 
-    /// Shards that are new to the watch get a snapshot of their own; those that went just stop.
-    fn change_shards(&mut self, cache: &Cache) {
-        let Some(shards) = &mut self.shards else { return };
-        if !shards.has_changed().unwrap_or(false) || self.looked > cache.revision {
-            return;
-        }
+    /// The set of shards that is wanted from now on, if it's another. What went is not told of any more.
+    fn wanted(&mut self) -> Option<Wanted> {
+        let shards = self.shards.as_mut().filter(|shards| shards.has_changed().unwrap_or(false))?;
         let next = shards.borrow_and_update().as_deref().cloned();
-        let before = std::mem::replace(&mut self.filter.shards, next.clone());
-        let added: Vec<u32> = match (before, next) {
-            (None, _) => Vec::new(),
-            (Some(before), Some(next)) => next.into_iter().filter(|shard| !before.contains(shard)).collect(),
-            (Some(_), None) => {
-                let filter = self.filter.clone();
-                return self.snapshot(cache, &filter, None);
+        let before = self.filter.shards.clone();
+        match (before, next) {
+            (before, next) if before == next => None,
+            (None, next) => {
+                self.filter.shards = next;
+                None
             }
-        };
-        if !added.is_empty() {
-            let filter = Filter { shards: Some(added.clone()), ..self.filter.clone() };
-            self.snapshot(cache, &filter, Some(added));
+            (Some(_), None) => Some(Wanted::All),
+            (Some(before), Some(next)) => {
+                let (kept, added) = next.into_iter().partition(|shard| before.contains(shard));
+                self.filter.shards = Some(kept);
+                Some(Wanted::Also(added))
+            }
+        }
+    }
+
+    /// Shards that are new to the watch get a snapshot of their own.
+    fn add_shards(&mut self, cache: &Cache, wanted: Wanted) {
+        match wanted {
+            Wanted::All => {
+                self.filter.shards = None;
+                let filter = self.filter.clone();
+                self.snapshot(cache, &filter, None);
+            }
+            Wanted::Also(added) if added.is_empty() => {}
+            Wanted::Also(added) => {
+                let filter = Filter { shards: Some(added.clone()), ..self.filter.clone() };
+                self.filter.shards.get_or_insert_default().extend(&added);
+                self.snapshot(cache, &filter, Some(added));
+            }
         }
     }
 
@@ -307,7 +338,7 @@ impl Watcher {
             _ => untold.then_some(now),
         };
         let soon = self.untold_since.is_some_and(|since| now >= since + self.soon());
-        if !(reached || periodic || soon) || self.looked > cache.revision {
+        if !(reached || periodic || soon) {
             return;
         }
         let digests = if periodic { digests(cache, &self.filter, self.shared.config.shards) } else { Vec::new() };

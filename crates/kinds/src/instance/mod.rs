@@ -112,9 +112,12 @@ impl Kind for InstanceKind {
                 conditions: Conditions::Only(&[PLACED]),
                 ..Rights::NONE
             },
-            Domain::Agent => {
-                Rights { remove: true, status: Fields::ALL, conditions: Conditions::AllBut(&[PLACED]), ..Rights::NONE }
-            }
+            Domain::Agent => Rights {
+                remove: true,
+                status: Fields::AllBut(&[EVICT]),
+                conditions: Conditions::AllBut(&[PLACED]),
+                ..Rights::NONE
+            },
         }
     }
 

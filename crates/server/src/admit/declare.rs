@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::v1;
 use bytes::Bytes;
 use kinds::{KINDS, Kind, Template, kind, kind_for};
-use model::{Domain, Key, Revision, Violation};
+use model::{Domain, Key, Revision, Violation, fields::Fields};
 use prost_types::Any;
 use store::{Error, Result};
 
@@ -130,7 +130,7 @@ fn one(declaration: &v1::Declaration) -> Result<Declared, Vec<Violation>> {
     })
 }
 
-/// A kind that users declare.
+/// A kind that users declare, or at least one whose spec is theirs once it exists.
 fn declarable(name: &str) -> Result<&'static dyn Kind, Violation> {
     let field = "metadata.kind";
     if name.is_empty() {
@@ -145,15 +145,19 @@ fn declarable(name: &str) -> Result<&'static dyn Kind, Violation> {
         };
         return Err(Violation::new(field, format!("unknown kind {name:?}; {hint}")));
     };
-    if kind.info().declared {
-        return Ok(kind);
-    }
+    let info = kind.info();
+    if info.declared || kind.rights(Domain::User).spec != Fields::NONE { Ok(kind) } else { Err(not_declared(kind)) }
+}
+
+/// Says how such resources come about.
+fn not_declared(kind: &dyn Kind) -> Violation {
     let maker = match [Domain::Shard, Domain::Leader, Domain::Agent].into_iter().find(|d| kind.rights(*d).create) {
         Some(Domain::Shard | Domain::Leader) => "by controllers, from what is declared",
         Some(Domain::Agent) => "by an agent that registers",
         Some(Domain::User) | None => "by the server",
     };
-    Err(Violation::new(field, format!("{name} resources are not declared; they are made {maker}")))
+    let name = kind.info().kind;
+    Violation::new("metadata.kind", format!("{name} resources are not declared; they are made {maker}"))
 }
 
 fn admit(kind: &dyn Kind, spec: Option<&Any>) -> Result<(Bytes, Template), Vec<Violation>> {
@@ -205,8 +209,8 @@ pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1
     let type_name = declared.kind.info().spec_type;
     let stored = current.spec.as_ref().map(|spec| Bytes::copy_from_slice(&spec.value)).unwrap_or_default();
     let spec = managed(declared, manager, &stored, &mut metadata.field_owners)?;
-    let labels_stay = manager == Manager::Scale;
-    if !labels_stay {
+    // Labels are the maker's, and `scale` declares none.
+    if manager == Manager::Apply && declared.kind.rights(Domain::User).create {
         metadata.labels = declared.labels.clone();
         metadata.annotations = declared.annotations.clone();
     }
@@ -265,8 +269,11 @@ fn managed(
     }
 }
 
-/// A declaration as a resource that doesn't exist yet.
-pub fn draft(declared: &Declared, owner: Option<v1::OwnerReference>) -> v1::Resource {
+/// A declaration as a resource that doesn't exist yet, if a declaration can make one.
+pub fn draft(declared: &Declared, owner: Option<v1::OwnerReference>) -> Result<v1::Resource> {
+    if !declared.kind.rights(Domain::User).create {
+        return Err(Error::Invalid(vec![not_declared(declared.kind)]));
+    }
     let key = &declared.key;
     let metadata = v1::Metadata {
         kind: key.kind().into(),
@@ -278,5 +285,5 @@ pub fn draft(declared: &Declared, owner: Option<v1::OwnerReference>) -> v1::Reso
         ..Default::default()
     };
     let spec = wrap(declared.kind.info().spec_type, declared.spec.clone());
-    v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None }
+    Ok(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None })
 }

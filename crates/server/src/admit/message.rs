@@ -2,6 +2,10 @@
 
 use bytes::{Bytes, BytesMut};
 use model::fields;
+use prost::{
+    Message,
+    encoding::{WireType, encode_key},
+};
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 
 fn descriptor(type_name: &str) -> Option<MessageDescriptor> {
@@ -51,11 +55,24 @@ pub fn only(bytes: &Bytes, keep: impl Fn(u32) -> bool) -> Result<Bytes, prost::D
 
 /// `declared` with one field taken from `current`.
 pub fn with_field(declared: &Bytes, current: &Bytes, number: u32) -> Result<Bytes, prost::DecodeError> {
-    let taken = fields::split(current)?.into_iter().filter(|(n, _)| *n == number);
-    let kept = fields::split(declared)?.into_iter().filter(|(n, _)| *n != number);
-    let mut all: Vec<(u32, Bytes)> = taken.chain(kept).collect();
+    overlay(declared, &only(current, |n| n == number)?)
+}
+
+/// `current` with every field that `set` has taken from there.
+pub fn overlay(current: &Bytes, set: &Bytes) -> Result<Bytes, prost::DecodeError> {
+    let set = fields::split(set)?;
+    let kept = fields::split(current)?.into_iter().filter(|(n, _)| !set.iter().any(|(number, _)| number == n));
+    let mut all: Vec<(u32, Bytes)> = kept.chain(set.clone()).collect();
     all.sort_by_key(|(number, _)| *number);
     Ok(join(all))
+}
+
+/// A message that holds nothing but that message in that field.
+pub fn holding<M: Message>(number: u32, nested: &M) -> Bytes {
+    let mut out = BytesMut::new();
+    encode_key(number, WireType::LengthDelimited, &mut out);
+    nested.encode_length_delimited(&mut out).expect("a BytesMut grows");
+    out.freeze()
 }
 
 pub fn has_field(bytes: &Bytes, number: u32) -> Result<bool, prost::DecodeError> {

@@ -2,5 +2,10 @@
 
 mod applies;
 mod commits;
+mod deletes;
+mod faults;
 mod fixtures;
+mod lists;
+mod nodes;
+mod replay;
 mod watches;

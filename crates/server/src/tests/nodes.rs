@@ -1,0 +1,218 @@
+//! Agents: registering and reporting.
+
+use api::v1;
+use kinds::{any, instance, typed};
+use model::{Fence, Key, Revision, condition};
+use store::{Api, Caller, Error, Store, Write};
+
+use super::fixtures::*;
+use crate::Server;
+
+fn agent() -> Caller {
+    Caller::new(model::Actor::new("agent", "n1"))
+}
+
+fn node() -> Key {
+    Key::new("Node", "", "n1")
+}
+
+fn hello(session: &str, attach: u64, machine: &str) -> v1::NodeHello {
+    v1::NodeHello {
+        node: "n1".into(),
+        session: session.into(),
+        attach,
+        status: Some(v1::NodeStatus { machine_id: machine.into(), driver: "sim".into(), ..Default::default() }),
+        labels: [("zone".to_owned(), "a".to_owned())].into(),
+    }
+}
+
+async fn join(server: &Server, session: &str, machine: &str) -> store::Result<(String, Fence)> {
+    let attach = open_session(server, session, "agent", "n1").await;
+    let uid = server.register_node(&agent(), hello(session, attach, machine)).await?;
+    Ok((uid, Fence::Session { session: session.into(), attach }))
+}
+
+/// A node, and so many instances bound to it.
+async fn populated(server: &Server, count: usize) -> (Fence, Vec<v1::Resource>) {
+    let (uid, agent) = join(server, "a1", "m1").await.unwrap();
+    let parent = declare(server, "web").await;
+    let shard = shard_fence(server, metadata(&parent).shard).await;
+    let creates = (0..count).map(|i| put(instance_of(&parent, &format!("web-abc-{i}"))));
+    server.commit(step(shard, creates.chain([put(parent.clone())]).collect())).await.unwrap();
+    let leader = claim_as(server, "leader", "c2").await;
+    let mut bound = Vec::new();
+    for i in 0..count {
+        let resource = get(server, &Key::new("Instance", "default", &format!("web-abc-{i}"))).await;
+        let mut spec: v1::InstanceSpec = typed("spec", resource.spec.as_ref()).unwrap();
+        (spec.node, spec.node_uid) = ("n1".into(), uid.clone());
+        bound.push(put(v1::Resource { spec: Some(any(instance::SPEC, &spec)), ..resource }));
+    }
+    server.commit(step(leader, bound)).await.unwrap();
+    let mut instances = Vec::new();
+    for i in 0..count {
+        instances.push(get(server, &Key::new("Instance", "default", &format!("web-abc-{i}"))).await);
+    }
+    (agent, instances)
+}
+
+fn running(resource: &v1::Resource) -> v1::InstanceReport {
+    let status = v1::InstanceStatus {
+        phase: "Running".into(),
+        ready: true,
+        pid: 42,
+        conditions: vec![condition("Ready", Some(true), "Up", "")],
+        ..Default::default()
+    };
+    let metadata = metadata(resource);
+    v1::InstanceReport { key: Some((&Key::of(&metadata)).into()), uid: metadata.uid, status: Some(status), gone: false }
+}
+
+fn batch(instances: impl IntoIterator<Item = v1::InstanceReport>) -> v1::ReportBatch {
+    v1::ReportBatch { sequence: 1, instances: instances.into_iter().collect(), node: None }
+}
+
+async fn status_of(server: &Server, resource: &v1::Resource) -> v1::InstanceStatus {
+    let now = get(server, &Key::of(&metadata(resource))).await;
+    typed("status", now.status.as_ref()).unwrap()
+}
+
+#[tokio::test]
+async fn registering_makes_the_node_and_again_writes_nothing() {
+    let server = start().await;
+    let (uid, _) = join(&server, "a1", "m1").await.unwrap();
+    let node = get(&server, &node()).await;
+    assert_eq!((metadata(&node).uid, metadata(&node).shard), (uid.clone(), 0));
+    assert_eq!(metadata(&node).labels["zone"], "a");
+    let head = server.head().await.unwrap();
+    let attach = open_session(&server, "a1", "agent", "n1").await;
+    assert_eq!(server.register_node(&agent(), hello("a1", attach, "m1")).await.unwrap(), uid);
+    assert_eq!(server.head().await.unwrap(), head);
+}
+
+#[tokio::test]
+async fn another_machine_cannot_take_a_living_nodes_name() {
+    let server = start().await;
+    let (uid, fence) = join(&server, "a1", "m1").await.unwrap();
+    let said = message(join(&server, "b1", "m2").await);
+    assert!(said.contains("node \"n1\" is another machine's"), "{said}");
+    server.end_session("b1", None).await.unwrap();
+    let (again, _) = join(&server, "a2", "m1").await.unwrap();
+    assert_eq!(again, uid, "the machine itself may come back");
+    let news = Some(v1::NodeStatus { driver: "late".into(), ..Default::default() });
+    let late = server.report(&agent(), fence, "n1", v1::ReportBatch { node: news, ..batch([]) }).await;
+    assert!(matches!(late, Err(Error::Fenced(_))), "its older incarnation was replaced");
+    server.end_session("a2", None).await.unwrap();
+    assert_eq!(join(&server, "b2", "m2").await.unwrap().0, uid, "a name whose agent is gone is free");
+}
+
+#[tokio::test]
+async fn a_registration_needs_a_name_and_the_agents_session() {
+    let server = start().await;
+    let attach = open_session(&server, "a1", "agent", "n1").await;
+    let bad = v1::NodeHello { node: "N 1".into(), ..hello("a1", attach, "m1") };
+    assert!(message(server.register_node(&agent(), bad).await).starts_with("node: \"N 1\": lower-case letters"));
+    let other = v1::NodeHello { node: "n2".into(), ..hello("a1", attach, "m1") };
+    assert!(message(server.register_node(&agent(), other).await).contains("takes agent/n2's"));
+}
+
+#[tokio::test]
+async fn reports_become_statuses_and_the_same_again_writes_nothing() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 3).await;
+    let reports: Vec<_> = instances.iter().map(running).collect();
+    let (revision, refused) = server.report(&agent(), fence.clone(), "n1", batch(reports.clone())).await.unwrap();
+    assert!(refused.is_empty());
+    for resource in &instances {
+        let now = get(&server, &Key::of(&metadata(resource))).await;
+        assert_eq!(metadata(&now).revision, revision.0, "all in one transaction");
+        assert_eq!(status_of(&server, resource).await.pid, 42);
+    }
+    let head = server.head().await.unwrap();
+    server.report(&agent(), fence, "n1", batch(reports)).await.unwrap();
+    assert_eq!(server.head().await.unwrap(), head);
+}
+
+#[tokio::test]
+async fn a_report_leaves_others_parts_of_the_status_alone() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 1).await;
+    let asked = v1::DeleteRequest { key: Some((&Key::of(&metadata(&instances[0]))).into()), ..Default::default() };
+    server.delete(&caller(), asked).await.unwrap();
+    assert!(status_of(&server, &instances[0]).await.evict.is_some(), "a deletion by hand asks for the eviction");
+    server.report(&agent(), fence, "n1", batch([running(&instances[0])])).await.unwrap();
+    let status = status_of(&server, &instances[0]).await;
+    assert_eq!((status.pid, status.evict.is_some()), (42, true));
+}
+
+#[tokio::test]
+async fn more_reports_than_fit_go_in_several_transactions() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 100).await;
+    let mut reports: Vec<_> = instances.iter().map(running).collect();
+    let later = reports.iter().cloned().map(|mut report| {
+        report.status.as_mut().unwrap().restarts = 1;
+        report
+    });
+    let later: Vec<_> = later.collect();
+    reports.extend(later);
+    let before = server.head().await.unwrap().commits;
+    server.report(&agent(), fence, "n1", batch(reports)).await.unwrap();
+    assert_eq!(server.head().await.unwrap().commits, before + 2);
+    assert_eq!(status_of(&server, &instances[99]).await.restarts, 1, "the later report of one resource counts");
+}
+
+#[tokio::test]
+async fn a_report_of_what_is_not_its_own_is_refused() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 1).await;
+    let other = v1::InstanceReport { uid: "another".into(), ..running(&instances[0]) };
+    let gone = v1::InstanceReport {
+        key: Some(v1::ResourceKey { kind: "Instance".into(), namespace: "default".into(), name: "gone".into() }),
+        ..running(&instances[0])
+    };
+    let unbound = running(&instance_of(&declare(&server, "web").await, "web-abc-9"));
+    let batch = batch([other, running(&instances[0]), gone, unbound]);
+    let (_, refused) = server.report(&agent(), fence.clone(), "n1", batch.clone()).await.unwrap();
+    assert_eq!(refused.iter().map(|key| key.name()).collect::<Vec<_>>(), ["web-abc-0", "gone", "web-abc-9"]);
+    assert_eq!(status_of(&server, &instances[0]).await.pid, 42, "what is its own is taken all the same");
+    let (_, refused) = server.report(&agent(), fence, "n2", batch).await.unwrap();
+    assert_eq!(refused.len(), 4, "another node's");
+}
+
+#[tokio::test]
+async fn what_is_gone_and_was_asked_to_go_is_removed() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 2).await;
+    let key = Key::of(&metadata(&instances[0]));
+    let asked = v1::DeleteRequest { key: Some((&key).into()), now: true, ..Default::default() };
+    server.delete(&caller(), asked).await.unwrap();
+    let gone = instances.iter().map(|resource| v1::InstanceReport { gone: true, ..running(resource) });
+    server.report(&agent(), fence, "n1", batch(gone)).await.unwrap();
+    assert_eq!(server.get(&key).await.unwrap(), None);
+    assert!(status_of(&server, &instances[1]).await.ready, "what nobody asked to go stays");
+}
+
+#[tokio::test]
+async fn an_agent_commits_on_its_own_node_alone() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 1).await;
+    let elsewhere = {
+        let attach = open_session(&server, "x1", "agent", "n2").await;
+        Fence::Session { session: "x1".into(), attach }
+    };
+    let as_agent = |fence: &Fence, write: Write| store::Transaction {
+        actor: Some(model::Actor::new("agent", "n")),
+        ..step(fence.clone(), vec![write])
+    };
+    let said = message(server.commit(as_agent(&elsewhere, put(instances[0].clone()))).await);
+    assert_eq!(said, "denied: Instance/default/web-abc-0 belongs to n1; the session is node n2's");
+    let mut placed = instances[0].clone();
+    let status =
+        v1::InstanceStatus { conditions: vec![condition("Placed", Some(true), "X", "")], ..Default::default() };
+    placed.status = Some(any(instance::STATUS, &status));
+    let said = message(server.commit(as_agent(&fence, put(placed))).await);
+    assert_eq!(said, "denied: an agent may not write status.conditions[Placed] of Instance/default/web-abc-0");
+    let metadata = metadata(&instances[0]);
+    let remove = Write::Remove { key: Key::of(&metadata), uid: metadata.uid, revision: Revision(metadata.revision) };
+    server.commit(as_agent(&fence, remove)).await.unwrap();
+}

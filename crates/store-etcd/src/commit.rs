@@ -23,23 +23,28 @@ const COMPARES_MAX: usize = 128;
 impl Inner {
     pub async fn commit(&self, transaction: Transaction) -> Result<Revision> {
         let prepared = Prepared::new(transaction);
-        prepared.check()?;
         let record = self.record_as(&prepared.incarnation).await?;
-        self.check_uids(&prepared).await?;
+        let refusal = self.check_uids(&prepared).await?.or(prepared.check().err());
+        // Who is deposed or late learns that first, so what is refused anyway is compared too, but writes nothing.
+        let puts = if refusal.is_none() { puts(&self.layout, &prepared) } else { Vec::new() };
         let compared = Compared::of(&prepared);
         let txn = Txn::new()
             .when(compared.compares(&self.layout, &record)?)
-            .and_then(puts(&self.layout, &prepared))
+            .and_then(puts)
             .or_else(compared.reads(&self.layout));
         let answer = self.transact("committing", txn).await?;
-        if answer.succeeded() {
-            let revision = revision_of(&answer);
-            for (key, known) in prepared.writes.iter().filter_map(|w| Some((&w.key, &w.after.as_ref()?.1))) {
-                self.uids.learn(key, revision, &known.uid);
-            }
-            return Ok(revision);
+        match (answer.succeeded(), refusal) {
+            (true, None) => Ok(self.committed(&prepared, revision_of(&answer))),
+            (true, Some(refusal)) => Err(refusal),
+            (false, _) => Err(self.verdict(&compared, &record, &Found::of(&answer))),
         }
-        Err(self.verdict(&compared, &record, Found::of(&answer)))
+    }
+
+    fn committed(&self, prepared: &Prepared, revision: Revision) -> Revision {
+        for (key, known) in prepared.writes.iter().filter_map(|w| Some((&w.key, &w.after.as_ref()?.1))) {
+            self.uids.learn(key, revision, &known.uid);
+        }
+        revision
     }
 
     pub async fn transact(&self, what: &str, txn: Txn) -> Result<TxnResponse, Failure> {
@@ -52,18 +57,19 @@ impl Inner {
     }
 
     /// The transaction compares revisions, and a revision stands for one uid; so a read of what is at that revision, even
-    /// a stale one, is enough to know that the uid is right.
-    async fn check_uids(&self, prepared: &Prepared) -> Result<()> {
-        let mut unknown = Vec::new();
+    /// a stale one, is enough to know that the uid is right. Returns what is wrong.
+    async fn check_uids(&self, prepared: &Prepared) -> Result<Option<Error>> {
+        let (mut unknown, mut wrong) = (Vec::new(), None);
         for write in prepared.writes.iter().filter(|w| w.expected != Revision::ZERO) {
             match self.uids.of(&write.key, write.expected) {
-                Some(uid) => write.check(Some((write.expected, &uid)))?,
+                Some(uid) => wrong = wrong.or(write.check(Some((write.expected, &uid))).err()),
                 None => unknown.push(write),
             }
         }
         if unknown.is_empty() {
-            return Ok(());
+            return Ok(wrong);
         }
+        unknown.truncate(COMPARES_MAX); // More are refused anyway.
         let key = |write: &&PreparedWrite| self.layout.object(&write.key);
         let reads: Vec<TxnOp> =
             unknown.iter().map(|w| TxnOp::get(key(w), Some(GetOptions::new().with_serializable()))).collect();
@@ -75,25 +81,25 @@ impl Inner {
                 async move { kv.txn(txn).await }
             })
             .await?;
-        let mut found = Found::of(&answer);
+        let found = Found::of(&answer);
         for write in unknown {
-            let Some(kv) = found.take(&self.layout.object(&write.key)) else { continue };
-            let object = self.object_of(kv)?;
+            let Some(kv) = found.get(&self.layout.object(&write.key)) else { continue };
+            let object = self.object_of(kv.clone())?;
             if object.revision == write.expected {
-                write.check(Some((object.revision, &known_of(&object)?.uid)))?;
+                wrong = wrong.or(write.check(Some((object.revision, &known_of(&object)?.uid))).err());
             }
         }
-        Ok(())
+        Ok(wrong)
     }
 
-    fn verdict(&self, compared: &Compared<'_>, record: &Record, mut found: Found) -> Error {
+    fn verdict(&self, compared: &Compared<'_>, record: &Record, found: &Found) -> Error {
         if found.value(&self.layout.cluster()) != Some(record.value.as_slice()) {
             self.forget_record();
             self.uids.forget();
             return Error::WrongIncarnation(record.cluster.incarnation.clone());
         }
         if let Some(fence) = compared.fence
-            && let Some(why) = broken(fence, &self.layout, &found)
+            && let Some(why) = broken(fence, &self.layout, found)
         {
             return Error::Fenced(format!("{fence}: {why}"));
         }
@@ -102,7 +108,7 @@ impl Inner {
             return error;
         }
         let differs = compared.writes.iter().find_map(|w| {
-            let current = found.take(&self.layout.object(&w.key)).map(|kv| Revision(kv.mod_revision()));
+            let current = found.get(&self.layout.object(&w.key)).map(|kv| Revision(kv.mod_revision()));
             // The values weren't read again; the uid stands for itself here.
             w.check(current.map(|revision| (revision, w.uid.as_str()))).err()
         });
@@ -236,10 +242,6 @@ impl Found {
 
     pub fn version(&self, key: &str) -> Option<i64> {
         self.get(key).map(KeyValue::version)
-    }
-
-    fn take(&mut self, key: &str) -> Option<KeyValue> {
-        self.0.remove(key.as_bytes())
     }
 
     fn conflict(&self, layout: &Layout, key: &Key, expected: Revision) -> Option<Error> {

@@ -3,14 +3,17 @@
 //! `plan` shows what it does; the property tests run it over random states. Nodes are modelled as nodes that do what
 //! they are asked: what is bound runs and gets ready, what is asked to go goes.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::v1;
 use bytes::Bytes;
 use model::{Decision, Domain, Key, Next, Object, Revision, Step, Time, Until, Why, fields};
 
 use crate::{
-    Item, RECONCILERS, Scope, View, World, any,
+    Item, RECONCILERS, Reconciler, Scope, View, World, any,
     instance::{self, Instance},
     kind, moves,
     moves::After,
@@ -48,6 +51,9 @@ pub struct Unsettled {
 /// Sees the world after each change.
 pub type Observer<'n> = Box<dyn FnMut(&World) + 'n>;
 
+/// A reconciler (by its place in `RECONCILERS`) and a key.
+type Work = (usize, Key);
+
 pub struct Simulation<'n> {
     pub world: World,
     pub now: Time,
@@ -55,6 +61,14 @@ pub struct Simulation<'n> {
     revision: Revision,
     uids: u64,
     nodes: &'n dyn Nodes,
+    /// What to look at again, as a controller's queue has it.
+    queue: BTreeSet<Work>,
+    /// Instances that their nodes have not looked at since they changed.
+    changed: BTreeSet<Key>,
+    /// Who waits for which time.
+    waits: BTreeMap<Work, Time>,
+    /// What each key's last look said.
+    pub said: BTreeMap<Key, Next>,
     /// Called after every change of the world.
     pub observe: Option<Observer<'n>>,
 }
@@ -62,47 +76,65 @@ pub struct Simulation<'n> {
 impl<'n> Simulation<'n> {
     pub fn new(world: World, now: Time, nodes: &'n dyn Nodes) -> Self {
         let revision = world.items().map(|item| item.revision).max().unwrap_or_default();
-        Self { world, now, live_since: Time::default(), revision, uids: 0, nodes, observe: None }
+        let all = |(r, reconciler): (usize, &&'static dyn Reconciler)| {
+            world.of_kind(reconciler.kind()).map(move |item| (r, item.key.clone())).collect::<Vec<Work>>()
+        };
+        Self {
+            queue: RECONCILERS.iter().enumerate().flat_map(all).collect(),
+            changed: world.of_kind(instance::KIND).map(|item| item.key.clone()).collect(),
+            world,
+            now,
+            live_since: Time::default(),
+            revision,
+            uids: 0,
+            nodes,
+            waits: BTreeMap::new(),
+            said: BTreeMap::new(),
+            observe: None,
+        }
     }
 
     /// Takes steps until nothing is left to do, nor waited for. Times that are waited for are jumped to.
     pub fn settle(&mut self, steps_max: usize) -> Result<Vec<Taken>, Unsettled> {
         let mut taken = Vec::new();
         loop {
-            let (some, wake) = self.round(&mut taken);
-            if taken.len() > steps_max {
-                return Err(Unsettled { taken });
+            while let Some(work) = self.queue.pop_first() {
+                self.look(work, &mut taken);
+                if taken.len() > steps_max {
+                    return Err(Unsettled { taken });
+                }
             }
-            if self.run_nodes() || some {
+            if self.run_nodes() {
                 continue;
             }
-            match wake {
-                Some(at) => self.now = at,
-                None => return Ok(taken),
-            }
+            let Some(at) = self.waits.values().min().copied() else { return Ok(taken) };
+            self.now = self.now.max(at);
+            let due = |(_, at): &(&Work, &mut Time)| **at <= self.now;
+            let work: Vec<Work> = self.waits.iter_mut().filter(due).map(|(work, _)| work.clone()).collect();
+            self.waits.retain(|_, at| *at > self.now);
+            self.queue.extend(work);
         }
     }
 
-    /// Every key once. Whether anything was done, and the next time that someone waits for.
-    fn round(&mut self, taken: &mut Vec<Taken>) -> (bool, Option<Time>) {
-        let mut some = false;
-        let mut wake: Option<Time> = None;
-        for reconciler in RECONCILERS {
-            let keys: Vec<Key> = self.world.of_kind(reconciler.kind()).map(|item| item.key.clone()).collect();
-            for key in keys {
-                let Some(own) = self.world.get(&key).cloned() else { continue };
-                let decision = reconciler.plan(&self.view(), &own);
-                if let Next::Wait(Until::Time(at), _) = decision.next {
-                    wake = Some(wake.map_or(at, |w| w.min(at)));
-                }
-                let domain = if reconciler.scope() == Scope::Shard { Domain::Shard } else { Domain::Leader };
-                some |= self.take(domain, &own, &decision);
-                if let Next::Do(step, why) = decision.next {
-                    taken.push(Taken { reconciler: reconciler.name(), key, step, why, at: self.now });
-                }
+    /// One look at one key, as a worker has it.
+    fn look(&mut self, work: Work, taken: &mut Vec<Taken>) {
+        self.waits.remove(&work);
+        let (reconciler, key) = (RECONCILERS[work.0], &work.1);
+        let Some(own) = self.world.get(key).cloned() else { return };
+        let decision = reconciler.plan(&self.view(), &own);
+        self.said.insert(key.clone(), decision.next.clone());
+        let domain = if reconciler.scope() == Scope::Shard { Domain::Shard } else { Domain::Leader };
+        let wrote = self.take(domain, &own, &decision);
+        match decision.next {
+            Next::Do(step, why) => {
+                let (reconciler, key) = (reconciler.name(), work.1.clone());
+                taken.push(Taken { reconciler, key, step, why, at: self.now });
+                self.queue.insert(work);
             }
+            _ if wrote => _ = self.queue.insert(work),
+            Next::Wait(Until::Time(at), _) if at > self.now => _ = self.waits.insert(work, at),
+            Next::Wait(..) | Next::Settled(_) | Next::Blocked(_) => {}
         }
-        (some, wake.filter(|at| *at > self.now))
     }
 
     fn view(&self) -> View<'_> {
@@ -132,9 +164,12 @@ impl<'n> Simulation<'n> {
     fn commit(&mut self, afters: Vec<After>) {
         self.revision = Revision(self.revision.0 + 1);
         for after in afters {
-            match after {
+            let (before, now) = match after {
                 After::Put(resource) => self.put(*resource),
-                After::Removed { key, .. } => _ = self.world.remove(&key),
+                After::Removed { key, .. } => (self.world.remove(&key), None),
+            };
+            for item in before.iter().chain(&now) {
+                self.wake(item);
             }
         }
         if let Some(observe) = &mut self.observe {
@@ -142,8 +177,17 @@ impl<'n> Simulation<'n> {
         }
     }
 
-    /// As a server stores it.
-    fn put(&mut self, mut resource: v1::Resource) {
+    fn wake(&mut self, item: &Item) {
+        for (r, reconciler) in RECONCILERS.iter().enumerate() {
+            self.queue.extend(reconciler.wakes(&self.world, item).into_iter().map(|key| (r, key)));
+        }
+        if item.key.kind() == instance::KIND {
+            self.changed.insert(item.key.clone());
+        }
+    }
+
+    /// As a server stores it. What was there, and what is.
+    fn put(&mut self, mut resource: v1::Resource) -> (Option<Arc<Item>>, Option<Arc<Item>>) {
         let owner_root = resource.metadata.as_ref().and_then(|m| m.owner.as_ref()).map(Key::of_owner);
         let owner_root = owner_root.and_then(|key| self.world.get(&key)).map(|owner| owner.metadata().root_uid.clone());
         let metadata = resource.metadata.get_or_insert_default();
@@ -156,14 +200,19 @@ impl<'n> Simulation<'n> {
         }
         metadata.revision = self.revision.0;
         let object = Object { key: Key::of(metadata), revision: self.revision, bytes: Object::encode(resource) };
-        if let Ok(item) = Item::read(&object) {
-            self.world.put(Arc::new(item));
+        match Item::read(&object) {
+            Ok(item) => {
+                let item = Arc::new(item);
+                (self.world.put(item.clone()), Some(item))
+            }
+            Err(_) => (None, None),
         }
     }
 
     /// What agents do and report. Whether anything changed.
     fn run_nodes(&mut self) -> bool {
-        let instances: Vec<Arc<Item>> = self.world.of_kind(instance::KIND).cloned().collect();
+        let changed = std::mem::take(&mut self.changed);
+        let instances: Vec<Arc<Item>> = changed.iter().filter_map(|key| self.world.get(key).cloned()).collect();
         let afters: Vec<After> = instances.iter().filter_map(|item| self.run_one(item)).collect();
         let some = !afters.is_empty();
         if some {
@@ -190,9 +239,4 @@ impl<'n> Simulation<'n> {
         let status = prost_types::Any { type_url: any(instance::STATUS, &status).type_url, value: value.into() };
         Some(After::Put(Box::new(v1::Resource { status: Some(status), ..item.resource.clone() })))
     }
-}
-
-/// Names of the nodes that have an agent, for `World::set_agents`.
-pub fn agents_of(world: &World) -> BTreeSet<String> {
-    world.of_kind(crate::node::KIND).map(|item| item.key.name().to_owned()).collect()
 }

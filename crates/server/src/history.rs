@@ -11,7 +11,7 @@ const LIMIT_DEFAULT: usize = 1000;
 
 pub async fn entries(shared: &Shared, request: v1::HistoryRequest) -> Result<v1::HistoryResponse> {
     shared.ready()?;
-    let asked = Asked::of(shared, &request)?;
+    let mut asked = Asked::of(shared, &request)?;
     let mut records = match &asked.root_uid {
         None => read(shared, None).await?,
         Some(root) => {
@@ -21,13 +21,9 @@ pub async fn entries(shared: &Shared, request: v1::HistoryRequest) -> Result<v1:
         }
     };
     records.sort_by_key(|record| record.revision);
-    let mut entries = Vec::new();
-    for record in records {
-        let entry = decoded(record)?;
-        if asked.concerns(&entry) {
-            entries.push(entry);
-        }
-    }
+    let mut entries = records.into_iter().map(decoded).collect::<Result<Vec<_>>>()?;
+    asked.find_gone(&entries);
+    entries.retain(|entry| asked.concerns(entry));
     let surplus = entries.len().saturating_sub(asked.limit);
     Ok(v1::HistoryResponse { entries: entries.split_off(surplus) })
 }
@@ -71,6 +67,21 @@ impl Asked {
             since: request.since.as_ref().map(Time::from),
             limit: if limit == 0 { LIMIT_DEFAULT } else { limit.min(HISTORY_MAX) },
         })
+    }
+
+    /// A root that is gone is told by what was last written under its name.
+    fn find_gone(&mut self, entries: &[v1::HistoryEntry]) {
+        let (Some(key), None) = (&self.key, &self.root_uid) else { return };
+        let last = entries.iter().rev().find_map(|entry| {
+            let touched = entry.touched.iter().find(|touched| is(touched, key))?;
+            Some((entry.root_uid.as_str(), touched.uid.as_str()))
+        });
+        if let Some((root, uid)) = last
+            && root == uid
+        {
+            self.root_uid = Some(uid.to_owned());
+            self.whole_root = true;
+        }
     }
 
     fn concerns(&self, entry: &v1::HistoryEntry) -> bool {

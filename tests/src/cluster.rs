@@ -1,10 +1,8 @@
-//! A cluster of its own for one test: `driftless dev` on a free port, with its data in a temporary directory.
+//! A cluster of its own for one test: on a free port, with its data in a temporary directory.
 
 use std::{
-    fs::{self, File},
     path::PathBuf,
-    process::{Child, Command, Stdio},
-    time::Duration,
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
@@ -12,17 +10,16 @@ use tempfile::TempDir;
 
 use crate::{
     command::{self, Done, driftless},
-    processes::{self, Process, look_until},
+    part::Part,
+    processes::{self, Process},
     stream::Lines,
 };
-
-/// Until a cluster is ready; a debug build on a busy machine takes its time.
-const START_MAX: Duration = Duration::from_secs(30);
 
 pub struct Cluster {
     dir: TempDir,
     server: String,
-    dev: Option<Child>,
+    /// The control plane's processes, the server first.
+    parts: Vec<Part>,
     starts: usize,
 }
 
@@ -40,72 +37,77 @@ pub struct Instance {
 }
 
 impl Cluster {
+    /// `driftless dev`.
     pub fn start() -> Self {
-        let dir = tempfile::Builder::new().prefix("driftless-test-").tempdir().expect("a temporary directory");
-        let mut cluster = Self { dir, server: String::new(), dev: None, starts: 0 };
+        let mut cluster = Self::empty();
         cluster.start_again();
         cluster
     }
 
-    /// Starts the control plane on the same data, after `kill` or `stop`.
+    /// Server, controller and agent as processes of their own, on that store.
+    pub fn of_parts(store: &str) -> Self {
+        let mut cluster = Self::empty();
+        let server = cluster.part("server", &["server", "--listen", "127.0.0.1:0", "--store", store]);
+        cluster.server = server.address();
+        cluster.parts.push(server);
+        let controller = cluster.part("controller", &["controller", "--name", "c1"]);
+        cluster.parts.push(controller);
+        let data = cluster.data_dir();
+        let data = data.to_str().expect("a temporary path is text");
+        let agent = cluster.part("agent", &["agent", "--node", "n1", "--data-dir", data]);
+        cluster.parts.push(agent);
+        cluster
+    }
+
+    fn empty() -> Self {
+        let dir = tempfile::Builder::new().prefix("driftless-test-").tempdir().expect("a temporary directory");
+        Self { dir, server: String::new(), parts: Vec::new(), starts: 0 }
+    }
+
+    fn part(&self, name: &str, arguments: &[&str]) -> Part {
+        Part::start(self.dir.path(), name, &self.server, arguments)
+    }
+
+    /// Starts `driftless dev` on the same data, after `kill` or `stop`.
     pub fn start_again(&mut self) {
-        assert!(self.dev.is_none(), "it runs already");
+        assert!(self.parts.is_empty(), "it runs already");
         self.starts += 1;
-        let out = self.dir.path().join(format!("dev.{}.out", self.starts));
-        let create = |path: &PathBuf| File::create(path).expect("a file in the temporary directory");
-        let child = driftless("")
-            .args(["dev", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(self.data_dir())
-            .stdout(create(&out))
-            .stderr(create(&self.log_path()))
-            .spawn()
-            .expect("the binary can be started");
-        let process = Process::find(i32::try_from(child.id()).expect("a pid fits"));
-        self.dev = Some(child);
-        self.server = look_until("the cluster starts", START_MAX, || {
-            assert!(process.is_some_and(Process::is_alive), "dev ended:\n{}", self.log());
-            let text = fs::read_to_string(&out).unwrap_or_default();
-            let line = text.lines().find(|l| l.starts_with("ready"))?.to_owned();
-            line.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).map(|w| w.trim_end_matches(',').to_owned())
-        });
+        let data = self.data_dir();
+        let data = data.to_str().expect("a temporary path is text");
+        let dev = self.part(&format!("dev-{}", self.starts), &["dev", "--listen", "127.0.0.1:0", "--data-dir", data]);
+        self.server = dev.address();
+        self.parts.push(dev);
     }
 
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 
-    fn log_path(&self) -> PathBuf {
-        self.dir.path().join(format!("dev.{}.log", self.starts))
-    }
-
     /// What the control plane wrote since it was last started.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.log_path()).unwrap_or_default()
+        self.parts.iter().map(Part::log).collect()
     }
 
     pub fn address(&self) -> &str {
         &self.server
     }
 
-    /// The control plane itself.
-    pub fn process(&self) -> Process {
-        let pid = self.dev.as_ref().expect("it runs").id();
-        Process::find(i32::try_from(pid).expect("a pid fits")).expect("it runs")
+    /// The control plane's processes, the server first.
+    pub fn processes(&self) -> Vec<Process> {
+        self.parts.iter().map(Part::process).collect()
     }
 
     /// SIGKILL to the control plane; the instances are nobody's now.
     pub fn kill(&mut self) {
-        let mut dev = self.dev.take().expect("it runs");
-        dev.kill().expect("it can be killed");
-        dev.wait().expect("it can be waited for");
+        self.parts.iter_mut().for_each(Part::kill);
+        self.parts.clear();
     }
 
-    /// SIGTERM to the control plane. Returns its exit code.
-    pub fn stop(&mut self) -> i32 {
-        let process = self.process();
-        process.signal(rustix::process::Signal::TERM);
-        process.wait_gone(Duration::from_secs(10));
-        self.dev.take().expect("it runs").wait().expect("it can be waited for").code().unwrap_or(-1)
+    /// SIGTERM to the control plane, the agent first. Returns the exit codes.
+    pub fn stop(&mut self) -> Vec<i32> {
+        let codes = self.parts.iter_mut().rev().map(Part::stop).collect();
+        self.parts.clear();
+        codes
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
@@ -186,16 +188,8 @@ impl Instance {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if let Some(mut dev) = self.dev.take() {
-            // It may have ended by itself, which the test will have noticed.
-            let _ = dev.kill();
-            let _ = dev.wait();
-        }
+        // Before what they started, or it would be started again.
+        self.parts.clear();
         processes::kill_below(self.dir.path());
-        if std::thread::panicking() {
-            let log = self.log();
-            let lines: Vec<&str> = log.lines().collect();
-            eprintln!("the cluster's last words:\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
-        }
     }
 }

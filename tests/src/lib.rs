@@ -5,6 +5,7 @@
 pub mod cluster;
 pub mod command;
 pub mod http;
+pub mod part;
 pub mod processes;
 pub mod stream;
 

@@ -8,4 +8,5 @@ mod input_on_the_wire;
 mod manifests;
 mod python_client;
 mod recover;
+mod roles;
 mod rollout;

@@ -1,0 +1,88 @@
+//! One role of a cluster as a process, with what it writes.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Child,
+    time::Duration,
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    command::driftless,
+    processes::{Process, look_until},
+};
+
+/// Until a role can be used; a debug build on a busy machine takes its time.
+const START_MAX: Duration = Duration::from_secs(30);
+/// A role promises to end within 5 s of SIGTERM.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+pub struct Part {
+    child: Child,
+    process: Process,
+    out: PathBuf,
+    log: PathBuf,
+}
+
+impl Part {
+    /// Starts `driftless` with these arguments; what it writes goes to files of that name.
+    pub fn start(dir: &Path, name: &str, server: &str, arguments: &[&str]) -> Self {
+        let (out, log) = (dir.join(format!("{name}.out")), dir.join(format!("{name}.log")));
+        let create = |path: &PathBuf| File::create(path).expect("a file in the temporary directory");
+        let mut command = driftless(server);
+        command.args(arguments).current_dir(dir).stdout(create(&out)).stderr(create(&log));
+        let child = command.spawn().expect("the binary can be started");
+        let process = Process::find(i32::try_from(child.id()).expect("a pid fits")).expect("it was just started");
+        Self { child, process, out, log }
+    }
+
+    /// The address in its `ready: ...` line.
+    #[track_caller]
+    pub fn address(&self) -> String {
+        look_until("the role can be used", START_MAX, || {
+            assert!(self.process.is_alive(), "it ended:\n{}", self.log());
+            let text = fs::read_to_string(&self.out).unwrap_or_default();
+            let line = text.lines().find(|l| l.starts_with("ready: "))?;
+            let address = line.split_whitespace().find(|w| w.starts_with("127.0.0.1:"))?;
+            Some(address.trim_end_matches(',').to_owned())
+        })
+    }
+
+    pub fn process(&self) -> Process {
+        self.process
+    }
+
+    /// What it logged since it was started.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        // It may have ended by itself, which a test that cares will have noticed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// SIGTERM. Returns the exit code.
+    #[track_caller]
+    pub fn stop(&mut self) -> i32 {
+        self.process.signal(Signal::TERM);
+        self.process.wait_gone(STOP_MAX);
+        self.child.wait().expect("it can be waited for").code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let words = lines[lines.len().saturating_sub(60)..].join("\n");
+            eprintln!("last words of {}:\n{words}", self.log.display());
+        }
+    }
+}

@@ -8,7 +8,7 @@ use std::{
 
 use api::v1;
 use async_trait::async_trait;
-use model::Key;
+use model::{Key, Time};
 use store::{Api, LogSource};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
@@ -74,6 +74,7 @@ impl Agent {
             wakes: BTreeSet::new(),
             report_failures: 0,
             clearing: false,
+            heard: Time::default(),
             tasks: JoinSet::new(),
         };
         worker.run(found, inbox, shutdown).await;

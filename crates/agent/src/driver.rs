@@ -12,7 +12,7 @@ use futures::{future::BoxFuture, stream::BoxStream};
 use model::{Key, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::template::{Probe, Template};
+use crate::template::{Limits, Probe, Template};
 
 pub mod process;
 pub mod sim;
@@ -63,6 +63,10 @@ pub enum How {
     Signal(i32),
     /// It never ran: why, for people.
     CannotStart(String),
+    /// The kernel killed it, or something of its tree, since its memory limit was reached.
+    OutOfMemory,
+    /// It was stopped since no server was heard for too long.
+    CutOff,
     /// Its supervisor vanished; what was left of the tree was killed.
     SupervisorLost,
     /// The machine (or its container) started anew below it.
@@ -116,6 +120,8 @@ pub struct Launch {
     pub resource: Arc<v1::Resource>,
     pub template: Arc<Template>,
     pub memory: Memory,
+    /// Where the template says so: until when it may run without another word from a server.
+    pub contact_left: Option<Duration>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +182,12 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Kills what is left of a broken run, and keeps that it ended so.
     async fn clean(&self, id: &Id) -> Result<Exit>;
+
+    /// A server was heard: a run that must not go on without may.
+    async fn heard(&self, id: &Id);
+
+    /// Which of the limits can't be enforced here, in words; none where all can.
+    fn unenforced(&self, limits: &Limits) -> Option<String>;
 
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()>;
 

@@ -44,6 +44,8 @@ pub struct Seen {
     pub ready_noted: bool,
     /// The node had trouble: nothing before that time.
     pub not_before: Option<Time>,
+    /// It may run only in contact with a server: not started from then on, unless one is heard.
+    pub start_until: Option<Time>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,8 +137,9 @@ pub fn plan(want: Want, seen: &Seen, backoff: &Backoff, now: Time) -> Action {
         (Run::Running { .. }, _) => Action::Nothing,
         (_, Want::Stop) => Action::Nothing,
         (_, Want::Forget | Want::Stray { stop: true }) => Action::Forget,
-        (Run::Never, _) => Action::Start { again: false },
         (Run::Exited(exit), _) if finished(seen.restart, exit) => Action::Nothing,
+        _ if seen.start_until.is_some_and(|until| now >= until) => Action::Nothing,
+        (Run::Never, _) => Action::Start { again: false },
         (Run::Exited(exit), _) => match backoff.restart_at(seen, exit) {
             time if now < time => Action::Wait(time),
             _ => Action::Start { again: true },

@@ -30,6 +30,7 @@ pub struct Slot {
     pub troubles: u32,
     /// An action is being done; since when.
     pub busy: Option<Busy>,
+    pub unenforced: Option<String>,
     pub wake: Option<Time>,
     /// Its record had a deletion time.
     pub explicit: bool,
@@ -64,6 +65,7 @@ impl Slot {
                 ready: false,
                 ready_noted: false,
                 not_before: None,
+                start_until: None,
             },
             template,
             memory: Memory::default(),
@@ -72,6 +74,7 @@ impl Slot {
             trouble: None,
             troubles: 0,
             busy: None,
+            unenforced: None,
             wake: None,
             explicit: assigned.deleting,
             stray_stop: false,
@@ -136,6 +139,11 @@ impl Slot {
         self.works();
     }
 
+    /// A server was heard then.
+    pub fn contact(&mut self, heard: Time) {
+        self.seen.start_until = self.template.stop_after.map(|after| heard.plus(after));
+    }
+
     pub fn is_checked(&self) -> bool {
         let Template { startup, readiness, liveness, .. } = &*self.template;
         startup.is_some() || readiness.is_some() || liveness.is_some()
@@ -161,7 +169,8 @@ impl Slot {
             last_exit,
         };
         let (resource, template) = (Arc::clone(&self.resource), Arc::clone(&self.template));
-        Launch { id: self.id.clone(), resource, template, memory }
+        let contact_left = self.seen.start_until.map(|until| until.since(now));
+        Launch { id: self.id.clone(), resource, template, memory, contact_left }
     }
 
     pub fn ended(&mut self, exit: Exit) {
@@ -228,6 +237,7 @@ impl Slot {
             pid: self.pid,
             starting_up: self.starting_up,
             trouble: self.trouble.as_deref(),
+            unenforced: self.unenforced.as_deref(),
         };
         v1::InstanceReport {
             key: Some((&self.id.key).into()),

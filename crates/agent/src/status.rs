@@ -20,6 +20,8 @@ pub struct Facts<'a> {
     pub pid: i64,
     /// A startup check hasn't passed yet.
     pub starting_up: bool,
+    /// Limits that this node can't enforce, in words.
+    pub unenforced: Option<&'a str>,
     /// What is wrong, as the last failing check or the node's trouble says it.
     pub trouble: Option<&'a str>,
 }
@@ -82,6 +84,9 @@ fn conditions(facts: &Facts<'_>, phase: &str, backoff: &Backoff) -> Vec<v1::Cond
     if matches!(seen.run, Run::Running { .. }) && (seen.dead || !seen.ready) && facts.trouble.is_some() {
         conditions.push(condition("Healthy", Some(false), "CheckFailing", trouble));
     }
+    if let Some(unenforced) = facts.unenforced {
+        conditions.push(condition("Limited", Some(false), "NotEnforced", unenforced));
+    }
     conditions.push(match (&seen.run, phase) {
         (_, "Running") if seen.ready => condition("Ready", Some(true), "Running", ""),
         (_, "Running") => condition("Ready", Some(false), "CheckFailing", trouble),
@@ -109,10 +114,14 @@ fn describe(exit: &Exit) -> String {
         How::Code(code) => format!("it exited with code {code}"),
         How::Signal(signal) => format!("it was ended by signal {signal}"),
         How::CannotStart(why) => why.clone(),
+        How::OutOfMemory => "it needed more memory than its limit; raise spec.template.resources.limits.memory".into(),
+        How::CutOff => "it was stopped since no server was heard for too long".into(),
         How::SupervisorLost => "its supervisor vanished, so its processes were killed".into(),
         How::MachineRestarted => "the machine restarted below it".into(),
     }
 }
+
+const SIGKILL: i32 = 9;
 
 fn exit_message(exit: &Exit) -> v1::Exit {
     let reason = match &exit.how {
@@ -120,12 +129,18 @@ fn exit_message(exit: &Exit) -> v1::Exit {
         How::Code(_) => "Error",
         How::Signal(_) => "Killed",
         How::CannotStart(_) => "CannotStart",
+        How::OutOfMemory => "OutOfMemory",
+        How::CutOff => "CutOff",
         How::SupervisorLost => "SupervisorLost",
         How::MachineRestarted => "MachineRestarted",
     };
     v1::Exit {
         code: if let How::Code(code) = exit.how { Some(code) } else { None },
-        signal: if let How::Signal(signal) = exit.how { Some(signal) } else { None },
+        signal: match exit.how {
+            How::Signal(signal) => Some(signal),
+            How::OutOfMemory => Some(SIGKILL),
+            _ => None,
+        },
         time: Some(exit.time.into()),
         reason: reason.into(),
         log_tail: exit.log_tail.clone(),

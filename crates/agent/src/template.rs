@@ -16,6 +16,17 @@ pub struct Template {
     pub stop_grace: Duration,
     pub restart: Restart,
     pub working_dir: Option<PathBuf>,
+    /// What the node enforces where its kernel allows.
+    pub limits: Limits,
+    /// It must not run on for longer without word from a server.
+    pub stop_after: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub cpu_millis: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    pub pids: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +68,8 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(5);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Servers say something at least every 5 s; twice that, so that one of them may be late.
+const STOP_AFTER_MIN: Duration = Duration::from_secs(10);
 const FAILURES: u32 = 3;
 const STARTUP_FAILURES: u32 = 60;
 
@@ -78,6 +91,12 @@ impl From<&v1::InstanceTemplate> for Template {
                 "Never" => Restart::Never,
                 _ => Restart::Always,
             },
+            limits: read_limits(template.resources.as_ref().and_then(|r| r.limits.as_ref())),
+            stop_after: template
+                .on_disconnect
+                .as_ref()
+                .and_then(|d| d.stop_after.as_ref())
+                .map(|after| duration(Some(after), STOP_AFTER_MIN).max(STOP_AFTER_MIN)),
             working_dir: (!template.working_dir.is_empty()).then(|| template.working_dir.clone().into()),
         }
     }
@@ -90,6 +109,15 @@ impl Template {
             "" => ports.get(&self.ports.first()?.name),
             name => ports.get(name),
         }
+    }
+}
+
+fn read_limits(amounts: Option<&v1::Amounts>) -> Limits {
+    let amounts = amounts.cloned().unwrap_or_default();
+    Limits {
+        cpu_millis: kinds::cpu_millis(&amounts.cpu).filter(|n| *n > 0),
+        memory_bytes: kinds::memory_bytes(&amounts.memory).filter(|n| *n > 0),
+        pids: u64::try_from(amounts.pids).ok().filter(|n| *n > 0),
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 
 use api::v1;
 use model::{Key, Revision, Time};
-use store::Api;
+use store::{Api, WatchItem};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
     task::JoinSet,
@@ -101,6 +101,8 @@ pub struct Worker {
     pub report_failures: u32,
     /// Releases are being removed.
     pub clearing: bool,
+    /// When a server last said that this node knows all there is.
+    pub heard: Time,
     pub tasks: JoinSet<()>,
 }
 
@@ -143,7 +145,9 @@ impl Worker {
         }
     }
 
-    fn enter(&mut self, slot: Slot) {
+    fn enter(&mut self, mut slot: Slot) {
+        slot.contact(self.heard);
+        slot.unenforced = self.driver.unenforced(&slot.template.limits);
         self.directory.lock().expect("no holder panics").insert(slot.id.key.clone(), slot.id.clone());
         self.slots.insert(slot.id.uid.clone(), slot);
     }
@@ -152,7 +156,12 @@ impl Worker {
         match event {
             Event::Feed(Feed::Broken) => self.view.broken(),
             Event::Feed(Feed::Item(item)) => {
+                // Only these say that what is known is also new.
+                let heard = matches!(item, WatchItem::Bookmark(_) | WatchItem::SnapshotEnd { .. });
                 let changed = self.view.apply(item);
+                if heard {
+                    self.heard();
+                }
                 if changed.complete {
                     self.complete();
                 }
@@ -222,6 +231,20 @@ impl Worker {
             Some(_) if confirmed => self.relist.notify_one(),
             None if uids.iter().filter_map(|uid| self.slots.get(uid)).any(vanished) => self.relist.notify_one(),
             _ => {}
+        }
+    }
+
+    /// What may run only in contact with a server may go on.
+    fn heard(&mut self) {
+        self.heard = self.clock.now();
+        let bound = |slot: &&Slot| slot.template.stop_after.is_some();
+        let uids: Vec<Arc<str>> = self.slots.values().filter(bound).map(|slot| slot.id.uid.clone()).collect();
+        for uid in uids {
+            let Some(slot) = self.slots.get_mut(&uid) else { continue };
+            slot.contact(self.heard);
+            let (driver, id) = (Arc::clone(&self.driver), slot.id.clone());
+            self.tasks.spawn(async move { driver.heard(&id).await });
+            self.step(&uid);
         }
     }
 

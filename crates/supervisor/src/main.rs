@@ -10,7 +10,8 @@
 //! - when it ends, nothing of the tree is left and `exit` says how the child ended.
 //!
 //! The agent asks by signals to the pidfd of the supervisor: SIGTERM stops gracefully (SIGTERM to the child's process
-//! group, SIGKILL to the tree after the grace), SIGINT kills the tree at once. Both may be repeated.
+//! group, SIGKILL to the tree after the grace), SIGINT kills the tree at once. Both may be repeated. Where the run must end
+//! with the node's contact to the servers, SIGUSR1 says that there was one.
 //!
 //! It must never use threads or grow: five hundred of them run on a node.
 

@@ -68,6 +68,17 @@ pub enum Outcome {
     },
 }
 
+/// What else is to be said of an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Around {
+    /// It was asked for, by a signal to the supervisor.
+    pub asked: bool,
+    /// No server was heard for too long.
+    pub late: bool,
+    /// The kernel killed something of the tree since it was out of memory.
+    pub oom: bool,
+}
+
 /// The exit record before it's known.
 pub struct Exit {
     dir: PathBuf,
@@ -82,15 +93,14 @@ impl Exit {
         Ok(Self { dir: dir.into(), file, sync })
     }
 
-    /// `asked`: somebody asked for the end by a signal to the supervisor.
-    pub fn write(&self, outcome: Outcome, asked: bool) -> io::Result<()> {
+    pub fn write(&self, outcome: Outcome, around: Around) -> io::Result<()> {
         let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros());
         let what = match outcome {
             Outcome::Ended(Ended::Code(code)) => format!("code {code}\n"),
             Outcome::Ended(Ended::Signal(signal)) => format!("signal {signal}\n"),
             Outcome::CannotStart { errno, at } => format!("errno {errno}\nat {at}\n"),
         };
-        let text = format!("{what}time {micros}\nasked {asked}\n");
+        let text = format!("{what}time {micros}\nasked {}\nlate {}\noom {}\n", around.asked, around.late, around.oom);
         self.file.write_all_at(text.as_bytes(), 0)?;
         finish(&self.file, &self.dir.join("exit.new"), &self.dir, "exit", self.sync)
     }

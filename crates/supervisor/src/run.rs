@@ -10,7 +10,7 @@ use std::{
 use crate::{
     arguments::Run,
     log::Log,
-    record::{self, Exit, Outcome},
+    record::{self, Around, Exit, Outcome},
     spawn::{self, Born, CannotStart, Program},
     sys::{self, Ended, Pid, Reaped, Signals},
     tree,
@@ -32,18 +32,20 @@ pub fn run(options: &Run) -> io::Result<()> {
         Ok(child) => child,
         Err(CannotStart { errno, at }) => {
             tree::kill_all(&options.cgroups, &signals, |_, _| {});
-            exit.write(Outcome::CannotStart { errno, at }, false)?;
+            exit.write(Outcome::CannotStart { errno, at }, Around::default())?;
             agent.say(&format!("failed {errno} {at}\n"));
             return Ok(());
         }
     };
     drop(output);
     let lock = agent.say(&format!("started {child}\n"));
-    let mut keeper = Keeper { options, child, signals, stop: Stop::No, ended: None };
+    let contact_until = options.contact.map(|contact| Instant::now() + contact.left);
+    let mut keeper = Keeper { options, child, signals, contact_until, stop: Stop::No, late: false, ended: None };
     keeper.keep(&pipe, &mut log);
     log.drain(&pipe);
     let ended = keeper.ended.expect("keep returns once the child has ended");
-    exit.write(Outcome::Ended(ended), !matches!(keeper.stop, Stop::No))?;
+    let asked = !matches!(keeper.stop, Stop::No);
+    exit.write(Outcome::Ended(ended), Around { asked, late: keeper.late, oom: tree::oom_killed(&options.cgroups) })?;
     drop(lock);
     Ok(())
 }
@@ -96,7 +98,10 @@ struct Keeper<'a> {
     options: &'a Run,
     child: Pid,
     signals: Signals,
+    /// It's stopped then, unless a server is heard before.
+    contact_until: Option<Instant>,
     stop: Stop,
+    late: bool,
     ended: Option<Ended>,
 }
 
@@ -112,6 +117,11 @@ impl Keeper<'_> {
             }
             while let Some(signal) = self.signals.next() {
                 self.hear(signal);
+            }
+            if self.contact_until.is_some_and(|until| Instant::now() >= until) {
+                self.contact_until = None;
+                self.late = true;
+                self.hear(libc::SIGTERM);
             }
         }
         let (child, mut ended) = (self.child, self.ended);
@@ -134,6 +144,11 @@ impl Keeper<'_> {
                 self.stop = Stop::Until(Instant::now() + self.options.grace);
             }
             (libc::SIGINT, _) => self.stop = Stop::Now,
+            (libc::SIGUSR1, _) => {
+                let heard = |until: Instant, stop_after| until.max(Instant::now() + stop_after);
+                let stop_after = self.options.contact.map(|contact| contact.stop_after);
+                self.contact_until = self.contact_until.zip(stop_after).map(|(until, after)| heard(until, after));
+            }
             _ => {}
         }
     }
@@ -157,7 +172,7 @@ impl Keeper<'_> {
 
     fn wait(&self) -> Option<Duration> {
         match self.stop {
-            Stop::No => None,
+            Stop::No => self.contact_until.map(|until| until.saturating_duration_since(Instant::now())),
             Stop::Until(end) => Some(end.saturating_duration_since(Instant::now())),
             Stop::Now => Some(Duration::ZERO),
         }

@@ -33,7 +33,7 @@ pub fn become_subreaper() -> io::Result<()> {
 pub struct Signals(File);
 
 impl Signals {
-    pub const WATCHED: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD];
+    pub const WATCHED: [libc::c_int; 5] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD];
 
     pub fn block() -> io::Result<Self> {
         // SAFETY: the set is initialised by sigemptyset before it is used, and lives through the calls.

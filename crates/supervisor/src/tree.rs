@@ -38,6 +38,14 @@ pub fn kill_all(cgroups: &[PathBuf], signals: &Signals, mut seen: impl FnMut(Pid
     }
 }
 
+/// Whether the kernel killed something in these groups since it was out of memory.
+pub fn oom_killed(cgroups: &[PathBuf]) -> bool {
+    // Of version 2 and of version 1; both have a line `oom_kill N`.
+    let files = cgroups.iter().flat_map(|group| ["memory.events", "memory.oom_control"].map(|name| group.join(name)));
+    let kills = |text: String| text.lines().any(|l| l.strip_prefix("oom_kill ").is_some_and(|n| n != "0"));
+    files.filter_map(|file| fs::read_to_string(file).ok()).any(kills)
+}
+
 fn kill_once(cgroups: &[PathBuf]) {
     for group in cgroups {
         // Groups of version 1 have no such file; the walk does it.

@@ -17,7 +17,10 @@ use super::{
     Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogStream, Memory, NodeMemory, Result, StartError, Started,
     Stop, Target,
 };
-use crate::{Clock, template::Probe};
+use crate::{
+    Clock,
+    template::{Limits, Probe},
+};
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -205,6 +208,12 @@ impl Driver for Sim {
     async fn clean(&self, id: &Id) -> Result<Exit> {
         self.end(&id.uid, How::SupervisorLost);
         Ok(Exit::new(How::SupervisorLost, self.clock.now()))
+    }
+
+    async fn heard(&self, _id: &Id) {}
+
+    fn unenforced(&self, _limits: &Limits) -> Option<String> {
+        None
     }
 
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()> {

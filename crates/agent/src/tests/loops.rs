@@ -277,3 +277,26 @@ async fn a_record_that_vanishes_without_a_word_is_stopped_after_a_complete_list(
     world.after(1).await;
     assert_eq!(world.sim.running(), keys[1..]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_must_run_at_most_once_is_not_started_while_cut_off() {
+    let world = World::new();
+    let after = prost_types::Duration { seconds: 20, nanos: 0 };
+    let template = v1::InstanceTemplate {
+        on_disconnect: Some(v1::OnDisconnect { stop_after: Some(after) }),
+        ..Default::default()
+    };
+    world.server.assign(instance("once", template));
+    world.until_ready(&[key("once")]).await;
+    world.server.set_down(true);
+    world.after(10).await;
+    assert!(world.sim.crash(&key("once"), How::Code(1)));
+    world.after(1).await;
+    assert_eq!(world.sim.running(), [key("once")], "there was a word within its time");
+    world.after(60).await;
+    assert!(world.sim.crash(&key("once"), How::CutOff));
+    world.after(600).await;
+    assert!(world.sim.running().is_empty());
+    world.server.set_down(false);
+    world.server.until(|server| server.status(&key("once")).is_some_and(|s| s.ready && s.restarts == 2)).await;
+}

@@ -28,10 +28,20 @@ fn check(want: Want, run: Run, change: impl FnOnce(&mut Seen), trouble: Option<&
         ready: true,
         ready_noted: true,
         not_before: None,
+        start_until: None,
     };
     change(&mut seen);
     let memory = Memory { run: 1, ..Memory::default() };
-    let facts = Facts { generation: 1, want, seen: &seen, memory: &memory, pid: 7, starting_up: false, trouble };
+    let facts = Facts {
+        generation: 1,
+        want,
+        seen: &seen,
+        memory: &memory,
+        pid: 7,
+        starting_up: false,
+        unenforced: None,
+        trouble,
+    };
     let status = status(&facts, &Backoff::default());
     let mut text = format!("{} ready={} pid={}\n", status.phase, status.ready, status.pid);
     for c in status.conditions {

@@ -26,6 +26,7 @@ fn seen(run: Run) -> Seen {
         ready: true,
         ready_noted: true,
         not_before: None,
+        start_until: None,
     }
 }
 
@@ -56,6 +57,8 @@ fn one_step_for_what_is_wanted_and_what_is_so() {
     let (start, again) = (Action::Start { again: false }, Action::Start { again: true });
     let dead = Seen { dead: true, ..seen(running(None)) };
     let unnoted = Seen { ready_noted: false, ..seen(running(None)) };
+    let cut_off = Seen { start_until: Some(at(100)), ..seen(Run::Never) };
+    let in_contact = Seen { start_until: Some(at(101)), ..seen(Run::Never) };
     let troubled = Seen { not_before: Some(at(101)), ..seen(Run::Never) };
     for (want, seen, action) in [
         (Want::Run, seen(Run::Never), start),
@@ -72,6 +75,8 @@ fn one_step_for_what_is_wanted_and_what_is_so() {
         (Want::Run, dead.clone(), Action::Stop),
         (Want::Unknown, dead, Action::Stop),
         (Want::Run, unnoted, Action::NoteReady(true)),
+        (Want::Run, cut_off, Action::Nothing),
+        (Want::Run, in_contact, start),
         (Want::Run, troubled, Action::Wait(at(101))),
         // A stop goes on, by degrees.
         (Want::Stop, seen(stopping(90, None)), Action::Wait(at(105))),

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod check;
+mod limits;
 mod logs;
 mod run;
 mod tree;

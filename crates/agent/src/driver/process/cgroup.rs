@@ -1,45 +1,158 @@
-//! A control group of version 2 for each run: born into it, nothing leaves it, and the kernel kills it whole.
+//! Control groups: one of version 2 for each run, born into it and killed whole by the kernel; and limits, by whichever
+//! version has the controller.
 //!
 //! A group is used for one run only: a kernel may hold it against the next one that its members were killed once.
 
 use std::{
-    fs,
+    collections::BTreeMap,
+    fs, io,
     path::{Path, PathBuf},
 };
 
-/// Where groups are made; none where they can't be.
-#[derive(Clone, Debug)]
-pub struct Root(Option<PathBuf>);
+use crate::template::Limits;
+
+/// Where groups are made; nowhere, where they can't be.
+#[derive(Clone, Debug, Default)]
+pub struct Root {
+    unified: Option<PathBuf>,
+    /// By controller: its folder, and of which version it is.
+    controllers: BTreeMap<&'static str, (PathBuf, Version)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+/// Microseconds in which a quota of CPU time may be used up.
+const PERIOD: u64 = 100_000;
 
 impl Root {
     pub fn none() -> Self {
-        Self(None)
+        Self::default()
     }
 
-    /// Below the mount of version 2, beside what runs there: a group below the agent's own would go with the agent's
-    /// unit. (On hosts with version 1 that mount has no controllers, but kills all the same.)
+    /// Below the mounts, beside what runs there: a group below the agent's own would go with the agent's unit. (On hosts
+    /// with version 1 the mount of version 2 has no controllers, but kills all the same.)
     pub fn find() -> Self {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let root = mounts.lines().find_map(mount_point).map(|mount| mount.join("driftless"));
-        Self(root.filter(|root| fs::create_dir_all(root).is_ok() && root.join("cgroup.kill").exists()))
+        let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts: Vec<Mount<'_>> = text.lines().filter_map(Mount::read).collect();
+        let made = |mount: &Mount<'_>| {
+            let root = mount.point.join("driftless");
+            fs::create_dir_all(&root).is_ok().then_some(root)
+        };
+        let unified = mounts.iter().find(|m| m.kind == "cgroup2").and_then(made);
+        let mut controllers = BTreeMap::new();
+        for name in CONTROLLERS {
+            let split = mounts.iter().find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == name));
+            if let Some(root) = unified.as_ref().filter(|root| delegate(root, name)) {
+                controllers.insert(name, (root.clone(), Version::Two));
+            } else if let Some(root) = split.and_then(made) {
+                controllers.insert(name, (root, Version::One));
+            }
+        }
+        Self { unified: unified.filter(|root| root.join("cgroup.kill").exists()), controllers }
     }
 
+    /// The one that kills.
     pub fn group(&self, uid: &str, run: u64) -> Option<PathBuf> {
-        self.0.as_ref().map(|root| root.join(format!("{uid}-{run}")))
+        self.unified.as_ref().map(|root| root.join(leaf(uid, run)))
+    }
+
+    /// Makes what the run needs; the one that kills comes first.
+    pub fn make(&self, uid: &str, run: u64, limits: &Limits) -> io::Result<Vec<PathBuf>> {
+        let mut groups: Vec<PathBuf> = self.group(uid, run).into_iter().collect();
+        for (root, version, file, value) in self.settings(limits) {
+            let group = root.join(leaf(uid, run));
+            make(&group)?;
+            fs::write(group.join(file), value)?;
+            if version == Version::Two && file == "memory.max" {
+                // What is left of an instance whose part was killed is of no use.
+                fs::write(group.join("memory.oom.group"), "1")?;
+            }
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups.first().map_or(Ok(()), |first| make(first))?;
+        Ok(groups)
+    }
+
+    fn settings(&self, limits: &Limits) -> Vec<(&PathBuf, Version, &'static str, String)> {
+        let quota = limits.cpu_millis.map(|millis| (millis * PERIOD / 1000).max(1000));
+        let by_version = [
+            (
+                "memory",
+                "memory.limit_in_bytes",
+                "memory.max",
+                limits.memory_bytes.map(|n| (n.to_string(), n.to_string())),
+            ),
+            ("cpu", "cpu.cfs_quota_us", "cpu.max", quota.map(|n| (n.to_string(), format!("{n} {PERIOD}")))),
+            ("pids", "pids.max", "pids.max", limits.pids.map(|n| (n.to_string(), n.to_string()))),
+        ];
+        let mut settings = Vec::new();
+        for (name, one, two, value) in by_version {
+            if let (Some((first, second)), Some((root, version))) = (value, self.controllers.get(name)) {
+                let (file, value) = if *version == Version::One { (one, first) } else { (two, second) };
+                settings.push((root, *version, file, value));
+            }
+        }
+        settings
+    }
+
+    /// Which of the limits nothing here can enforce.
+    pub fn unenforced(&self, limits: &Limits) -> Option<String> {
+        let wanted = [
+            ("memory", limits.memory_bytes.is_some()),
+            ("cpu", limits.cpu_millis.is_some()),
+            ("pids", limits.pids.is_some()),
+        ];
+        let missing: Vec<&str> =
+            wanted.iter().filter(|(name, set)| *set && !self.controllers.contains_key(name)).map(|(n, _)| *n).collect();
+        let message = || {
+            format!("this node can't enforce limits of {}: no control group can be made for them", missing.join(", "))
+        };
+        (!missing.is_empty()).then(message)
+    }
+
+    /// Only empty groups go.
+    pub fn remove(&self, uid: &str, run: u64) {
+        let roots = self.unified.iter().chain(self.controllers.values().map(|(root, _)| root));
+        roots.for_each(|root| drop(fs::remove_dir(root.join(leaf(uid, run)))));
     }
 }
 
-/// Of a line of mountinfo (proc(5)) that mounts version 2.
-fn mount_point(line: &str) -> Option<PathBuf> {
-    let (mount, source) = line.split_once(" - ")?;
-    source.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4).map(PathBuf::from))?
+fn leaf(uid: &str, run: u64) -> String {
+    format!("{uid}-{run}")
 }
 
-pub fn make(group: &Path) -> bool {
-    fs::create_dir(group).is_ok() || group.is_dir()
+fn make(group: &Path) -> io::Result<()> {
+    match fs::create_dir(group) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
+    }
 }
 
-/// Only an empty group goes.
-pub fn remove(group: &Path) {
-    let _ = fs::remove_dir(group);
+/// Lets the groups below `root` use a controller of version 2.
+fn delegate(root: &Path, controller: &str) -> bool {
+    let enable = |group: &Path| fs::write(group.join("cgroup.subtree_control"), format!("+{controller}")).is_ok();
+    root.parent().is_some_and(enable) && enable(root)
+}
+
+/// A line of mountinfo (proc(5)).
+struct Mount<'a> {
+    point: PathBuf,
+    kind: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        let (mount, source) = line.split_once(" - ")?;
+        let mut source = source.split(' ');
+        let kind = source.next()?;
+        Some(Self { point: mount.split(' ').nth(4)?.into(), kind, options: source.next_back().unwrap_or_default() })
+    }
 }

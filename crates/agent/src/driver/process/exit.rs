@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    path::Path,
     process::Child,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -14,7 +14,6 @@ use model::Time;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
-    cgroup,
     folder::{self, Folder},
     identity::{Fields, Identity, Life},
     launch,
@@ -39,7 +38,7 @@ pub async fn wait(
     child: Option<Child>,
     folder: Folder,
     run: u64,
-    group: Option<PathBuf>,
+    remove_groups: impl FnOnce() + Send + 'static,
 ) -> Ended {
     // A pidfd is readable once its process has ended.
     // SAFETY: the descriptor is owned by the Arc, which is kept as long as the registration, and never changes.
@@ -51,7 +50,7 @@ pub async fn wait(
         if let Some(mut child) = child {
             let _ = child.wait();
         }
-        group.as_deref().map(cgroup::remove);
+        remove_groups();
         read(&folder.run(run), &folder).map_or(Ended::Broken, Ended::Exit)
     };
     tokio::task::spawn_blocking(read).await.unwrap_or(Ended::Broken)
@@ -62,6 +61,9 @@ pub fn read(dir: &Path, folder: &Folder) -> Option<Exit> {
     let fields = Fields::read(&dir.join("exit"))?;
     let time = Time(fields.number("time")?);
     let how = match (fields.number("code"), fields.number("signal"), fields.number("errno")) {
+        (Some(0), _, _) => How::Code(0),
+        _ if fields.text("oom") == Some("true") => How::OutOfMemory,
+        _ if fields.text("late") == Some("true") => How::CutOff,
         (Some(code), _, _) => How::Code(code),
         (_, Some(signal), _) => How::Signal(signal),
         (_, _, Some(errno)) => How::CannotStart(why(folder, errno, fields.text("at").unwrap_or_default())),

@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use super::{
-    Config, cgroup,
+    Config,
     folder::{self, Folder},
 };
 use crate::{
@@ -49,7 +49,7 @@ pub fn launch(config: &Config, folder: &Folder, launch: &Launch, lock: File) -> 
     let sync = template.restart != Restart::Always;
     let env = environment(config, launch);
     folder::write(&dir, "env", &encode_env(&env), false)?;
-    let group = config.cgroups.group(&id.uid, run).filter(|group| cgroup::make(group));
+    let groups = config.cgroups.make(&id.uid, run, &template.limits)?;
     let work = folder.work();
     let (answer, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let mut command = Command::new(&config.supervisor);
@@ -58,7 +58,11 @@ pub fn launch(config: &Config, folder: &Folder, launch: &Launch, lock: File) -> 
     command.arg("--log-bytes").arg(config.log_bytes.to_string());
     command.arg("--log-files").arg(config.log_files.to_string());
     command.args(sync.then_some("--sync"));
-    command.args(group.iter().flat_map(|group| ["--cgroup".as_ref(), group.as_os_str()]));
+    if let (Some(after), Some(left)) = (template.stop_after, launch.contact_left) {
+        command.arg("--stop-after-ms").arg(after.as_millis().to_string());
+        command.arg("--left-ms").arg(left.as_millis().to_string());
+    }
+    command.args(groups.iter().flat_map(|group| ["--cgroup".as_ref(), group.as_os_str()]));
     command.arg("--").args(template.command.iter().map(|part| expand(part, &env)));
     command.env_clear().current_dir("/").stdin(lock).stdout(said).stderr(Stdio::null());
     let supervisor = command.spawn()?;

@@ -43,7 +43,7 @@ use crate::{
         Stop, Target, Trouble,
     },
     health,
-    template::{Probe, Restart},
+    template::{Limits, Probe, Restart},
 };
 
 /// How the driver works. `new` gives the defaults.
@@ -180,6 +180,18 @@ impl Driver for Process {
         self.blocking(move |inner| inner.clean(&id)).await
     }
 
+    async fn heard(&self, id: &Id) {
+        let supervisor = self.0.supervisors.lock().expect("no holder panics").get(&id.uid).cloned();
+        if let Some(held) = supervisor {
+            // One that is gone needs no word any more.
+            let _ = pidfd_send_signal(&*held, Signal::USR1);
+        }
+    }
+
+    fn unenforced(&self, limits: &Limits) -> Option<String> {
+        self.0.config.cgroups.unenforced(limits)
+    }
+
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()> {
         let id = id.clone();
         self.blocking(move |inner| inner.note_ready(&id, ready).map_err(trouble("noting readiness"))).await
@@ -285,9 +297,7 @@ impl Inner {
     /// Nobody keeps it.
     fn look_at_end(&self, id: &Id, memory: &Memory) -> FoundRun {
         let dir = self.folder(id).run(memory.run);
-        if let Some(group) = self.config.cgroups.group(&id.uid, memory.run) {
-            cgroup::remove(&group);
-        }
+        self.config.cgroups.remove(&id.uid, memory.run);
         match exit::read(&dir, &self.folder(id)) {
             Some(exit) => FoundRun::Exited(exit),
             // Noted, but no supervisor ever got far enough to start anything.
@@ -307,8 +317,8 @@ impl Inner {
         let supervisor = Arc::new(supervisor);
         self.supervisors.lock().expect("no holder panics").insert(id.uid.clone(), Arc::clone(&supervisor));
         let folder = self.folder(id);
-        let group = self.config.cgroups.group(&id.uid, memory.run);
-        let ended = Box::pin(exit::wait(supervisor, child, folder, memory.run, group));
+        let (groups, uid, run) = (self.config.cgroups.clone(), id.uid.clone(), memory.run);
+        let ended = Box::pin(exit::wait(supervisor, child, folder, run, move || groups.remove(&uid, run)));
         Started { pid, ports: memory.ports.clone(), ended }
     }
 
@@ -333,9 +343,7 @@ impl Inner {
             Said::CannotStart { errno, at } => {
                 // It has written its record and is about to end.
                 let _ = supervisor.wait();
-                if let Some(group) = self.config.cgroups.group(&launch.id.uid, run) {
-                    cgroup::remove(&group);
-                }
+                self.config.cgroups.remove(&launch.id.uid, run);
                 let why = launch::cannot_start(&launch.template, &folder.work(), errno, &at);
                 Err(StartError::CannotStart(Exit::new(How::CannotStart(why), exit::now())))
             }
@@ -356,10 +364,10 @@ impl Inner {
         let traces = reap::Traces {
             child: Identity::read(&dir.join("child")),
             mark: launch::mark(&id.uid, memory.run),
-            cgroup: group.clone(),
+            cgroup: group,
         };
         reap::kill_all(&traces).ok_or_else(|| Trouble("processes of a broken run don't end".into()))?;
-        group.as_deref().map(cgroup::remove);
+        self.config.cgroups.remove(&id.uid, memory.run);
         let how = exit::of_broken(&dir);
         exit::write(&dir, &how, exit::now()).map_err(trouble("writing the exit record"))
     }

@@ -1,0 +1,105 @@
+//! What the kernel enforces, and what the supervisor does: memory, processes, CPU time, contact with a server.
+
+use std::{sync::Arc, time::Duration};
+
+use agent::{
+    driver::{Driver, How, Launch, Stop},
+    template::Limits,
+};
+
+use crate::world::*;
+
+fn limited(mut launch: Launch, limits: Limits) -> Launch {
+    Arc::make_mut(&mut launch.template).limits = limits;
+    launch
+}
+
+fn bound(mut launch: Launch, stop_after: Duration) -> Launch {
+    Arc::make_mut(&mut launch.template).stop_after = Some(stop_after);
+    launch.contact_left = Some(stop_after);
+    launch
+}
+
+/// Where this machine has no such control groups, it says so, which is then all there is to see.
+fn enforced(driver: &impl Driver, limits: &Limits) -> bool {
+    driver.unenforced(limits).is_none()
+}
+
+#[tokio::test]
+async fn what_needs_more_memory_than_its_limit_is_reported_as_such() {
+    let world = World::new();
+    let driver = world.driver();
+    let limits = Limits { memory_bytes: Some(64 << 20), ..Limits::default() };
+    let launch = limited(command(&["python3", "-c", "x = bytearray(256 << 20)"]), limits);
+    let expected = if enforced(&driver, &limits) { How::OutOfMemory } else { How::Code(0) };
+    assert_eq!(exit(driver.start(launch).await.unwrap()).await.how, expected);
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_contained_and_stopped() {
+    let world = World::new();
+    let driver = world.driver();
+    let limits = Limits { pids: Some(40), ..Limits::default() };
+    if !enforced(&driver, &limits) {
+        return;
+    }
+    let up = world.path("up").display().to_string();
+    let text = format!("b() {{ b | b & }}; b 2>/dev/null; echo up > {up}; while :; do sleep 0.01 || :; done");
+    let launch = limited(script(&text), limits);
+    let started = driver.start(launch.clone()).await.unwrap();
+    world.read("up").await;
+    driver.stop(&launch.id, Stop::Kill).await.unwrap();
+    assert_eq!(exit(started).await.how, How::Signal(libc::SIGKILL));
+    let mark = format!("DRIFTLESS_RUN={}.1", launch.id.uid);
+    assert_eq!(marked(&mark), Vec::<String>::new());
+}
+
+/// Living processes with that entry in their environment.
+fn marked(mark: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str().map(str::to_owned)).filter(|n| n.parse::<i32>().is_ok());
+    let has = |pid: &String| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|b| *b == 0).any(|e| e == mark.as_bytes())
+    };
+    pids.filter(has).collect()
+}
+
+#[tokio::test]
+async fn a_limit_of_cpu_time_is_set() {
+    let world = World::new();
+    let driver = world.driver();
+    let limits = Limits { cpu_millis: Some(250), ..Limits::default() };
+    if !enforced(&driver, &limits) {
+        return;
+    }
+    let launch = limited(script("grep -E ':cpu:|^0::' /proc/self/cgroup"), limits);
+    let started = driver.start(launch.clone()).await.unwrap();
+    exit(started).await;
+    let log = std::fs::read_to_string(world.instance(&launch).join("runs/1/log")).unwrap();
+    assert!(log.contains(&format!("driftless/{}-1", launch.id.uid)), "{log}");
+}
+
+#[tokio::test]
+async fn a_run_bound_to_a_server_ends_without_its_word_and_without_an_agent() {
+    let world = World::new();
+    let launch = bound(script("exec sleep 60"), Duration::from_millis(200));
+    let started = world.driver().start(launch).await.unwrap();
+    let exit = exit(started).await;
+    assert_eq!(exit.how, How::CutOff);
+}
+
+#[tokio::test]
+async fn a_run_bound_to_a_server_goes_on_at_its_word() {
+    let world = World::new();
+    let driver = world.driver();
+    let launch = bound(script("exec sleep 60"), Duration::from_millis(400));
+    let started = driver.start(launch.clone()).await.unwrap();
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_millis(1200) {
+        driver.heard(&launch.id).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(is_alive(started.pid as i32));
+    assert_eq!(exit(started).await.how, How::CutOff);
+}

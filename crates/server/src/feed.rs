@@ -107,8 +107,7 @@ fn apply(shared: &Shared, groups: Vec<Group>) -> Result<(), Ended> {
         return Ok(());
     }
     shared.counters.groups.add(groups.len());
-    let applied = shared.change(|cache| groups.into_iter().try_for_each(|group| cache.apply(group).map(drop)));
-    applied.map_err(|lie| {
+    shared.apply(groups).map_err(|lie| {
         shared.counters.head_gaps.add(1);
         warn!(server = %shared.config.name, %lie, "the store's watch can't be trusted; listing anew");
         Ended::Doubted
@@ -125,7 +124,7 @@ fn install(shared: &Shared, snapshot: Snapshot, revision: Revision) -> Result<()
     }
     let another = !known && seen > Revision::ZERO;
     shared.counters.relists.add(1);
-    let healed = shared.change(|cache| cache.install(&snapshot.incarnation, revision, &snapshot.objects));
+    let healed = shared.install(&snapshot.incarnation, revision, &snapshot.objects);
     shared.filled(another);
     info!(server = %shared.config.name, %revision, resources = snapshot.objects.len(), "took a snapshot of the store");
     if !healed.differed.is_empty() {

@@ -10,7 +10,7 @@ use crate::record::Record;
 /// Groups kept: at 1,000 commits/s eight seconds of them.
 pub const GROUPS_MAX: usize = 8192;
 /// Bytes of replaced and current records that kept groups may hold on to.
-pub const BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The changes of one transaction, or what a relist found (then `coalesced`).
 #[derive(Debug)]

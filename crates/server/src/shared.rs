@@ -2,10 +2,12 @@
 //!
 //! Locks are held for moments and never over an await. Whoever waits does so on `progress`.
 
+mod wakes;
+
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use model::{Revision, Time};
-use store::{Error, Head, Result, Store};
+use model::{Object, Revision, Time};
+use store::{Error, Group, Head, Result, Store};
 use tokio::{
     sync::{Notify, watch},
     time::{Duration, Instant, timeout_at},
@@ -14,10 +16,11 @@ use tracing::{error, info, warn};
 
 use crate::{
     Config, Stamps,
-    cache::{Cache, Lie},
+    cache::{Cache, Healed, Lie},
     confirm::{Confirm, Finding},
     counters::Counters,
 };
+pub use wakes::Wakes;
 
 /// How long a caller waits until the cache has reached a revision.
 pub const REACH_MAX: Duration = Duration::from_secs(2);
@@ -90,8 +93,8 @@ pub struct Shared {
     cache: RwLock<Cache>,
     confirm: Mutex<Confirm>,
     health: Mutex<Health>,
-    /// The cache's revision; also wakes everybody when the readiness changes.
-    progress: watch::Sender<Revision>,
+    /// Tells how far the cache is; everybody is woken too when the readiness changes.
+    pub wakes: Wakes,
     readiness: watch::Sender<Readiness>,
     /// Asks the feed to list anew.
     pub relist: Notify,
@@ -107,7 +110,7 @@ impl Shared {
             cache,
             confirm: Mutex::new(Confirm::new(Instant::now())),
             health: Mutex::default(),
-            progress: watch::Sender::new(Revision::ZERO),
+            wakes: Wakes::new(),
             readiness: watch::Sender::new(Readiness::Starting),
             relist: Notify::new(),
         }
@@ -129,14 +132,26 @@ impl Shared {
         self.cache.write().expect("nothing panics while it holds the cache")
     }
 
-    /// Changes the cache, then wakes whoever waits for it.
-    pub fn change<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> T {
+    /// Takes over groups of the backend's watch, then wakes whoever they concern.
+    pub fn apply(&self, groups: Vec<Group>) -> Result<(), Lie> {
         let mut cache = self.cache_mut();
-        let result = change(&mut cache);
+        let before = cache.ring.end();
+        let applied = groups.into_iter().try_for_each(|group| cache.apply(group).map(drop));
         let revision = cache.revision;
+        let news: Option<Vec<_>> = cache.ring.since(before).map(|groups| groups.cloned().collect());
         drop(cache);
-        self.progress.send_replace(revision);
-        result
+        match news {
+            Some(news) => self.wakes.moved(revision, news.iter().map(AsRef::as_ref)),
+            None => self.wakes.all(revision),
+        }
+        applied
+    }
+
+    /// Replaces everything by a snapshot, then wakes everybody.
+    pub fn install(&self, incarnation: &str, revision: Revision, objects: &[Object]) -> Healed {
+        let healed = self.cache_mut().install(incarnation, revision, objects);
+        self.wakes.all(revision);
+        healed
     }
 
     /// Reads and keeps revisions for lists under way, in one moment. The records stay as they are.
@@ -148,10 +163,6 @@ impl Shared {
         if !self.cache().pins.is_empty() {
             self.cache_mut().pins.expire(Instant::now());
         }
-    }
-
-    pub fn progress(&self) -> watch::Receiver<Revision> {
-        self.progress.subscribe()
     }
 
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
@@ -184,7 +195,7 @@ impl Shared {
                 Readiness::Stale => warn!(server = %self.config.name, "{}", next.message()),
                 other => info!(server = %self.config.name, readiness = other.reason(), "readiness changed"),
             }
-            self.progress.send_modify(|_| {});
+            self.wakes.all(self.cache().revision);
         }
     }
 
@@ -255,7 +266,7 @@ impl Shared {
         if self.cache().revision >= revision {
             return Ok(());
         }
-        let mut progress = self.progress();
+        let mut progress = self.wakes.progress();
         let deadline = Instant::now() + REACH_MAX;
         match timeout_at(deadline, progress.wait_for(|now| *now >= revision)).await {
             Ok(_) => Ok(()),

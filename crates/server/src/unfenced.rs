@@ -74,6 +74,8 @@ pub fn count(shared: &Shared, result: &Result<Revision>) {
         Err(Error::Conflict { .. }) => counters.commits_conflicted.add(1),
         Err(Error::Fenced(_)) => counters.commits_fenced.add(1),
         Err(Error::Denied(_)) => counters.commits_denied.add(1),
+        // The store isn't the one that the cache was read from any more.
+        Err(Error::WrongIncarnation(_)) => shared.relist.notify_one(),
         Err(_) => {}
     }
 }

@@ -31,8 +31,9 @@ pub const WATCHES_MAX: usize = 20_000;
 const SOON: Duration = Duration::from_millis(5);
 /// or, where there are many, so much later for each: at most 10,000 such bookmarks a second in all.
 const SOON_PER_WATCHER: Duration = Duration::from_micros(100);
-/// Agents gate nothing on revisions.
-const SOON_FOR_NODES: Duration = Duration::from_secs(1);
+
+/// A node's watcher is woken for its own alone; it looks this often so that the ring doesn't outrun it.
+const NODE_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Opens a watch. What the token lacks, or a snapshot, comes first.
 pub async fn open(shared: Arc<Shared>, heads: &Heads, options: WatchOptions) -> Result<WatchStream> {
@@ -108,7 +109,8 @@ struct Watcher {
     /// Asked for; until it was answered by a bookmark.
     awaited: Option<Revision>,
     shards: Option<watch::Receiver<ShardSet>>,
-    progress: watch::Receiver<Revision>,
+    /// Moves when it should look again.
+    wake: watch::Receiver<Revision>,
     items: VecDeque<WatchItem>,
     /// Since when the reader could be told more.
     untold_since: Option<Instant>,
@@ -126,8 +128,10 @@ impl Watcher {
                 None => filter.shards = shards.borrow_and_update().as_deref().cloned(),
             }
         }
-        let mut progress = shared.progress();
-        progress.mark_changed();
+        let wake = match filter.node.as_str() {
+            "" => shared.wakes.progress(),
+            node => shared.wakes.node(node),
+        };
         shared.counters.watchers.add(1);
         shared.counters.node_watchers.add(usize::from(!filter.node.is_empty()));
         let bookmark_due = Instant::now() + shared.config.bookmark_every;
@@ -140,7 +144,7 @@ impl Watcher {
             looked: Revision::ZERO,
             awaited: (min_revision > Revision::ZERO).then_some(min_revision),
             shards,
-            progress,
+            wake,
             items: VecDeque::new(),
             untold_since: None,
             bookmark_due,
@@ -172,7 +176,10 @@ impl Watcher {
     /// Until there may be something to say.
     async fn wait(&mut self) {
         let soon = self.untold_since.map(|since| since + self.soon());
-        let due = soon.map_or(self.bookmark_due, |soon| soon.min(self.bookmark_due));
+        let mut due = soon.map_or(self.bookmark_due, |soon| soon.min(self.bookmark_due));
+        if !self.filter.node.is_empty() {
+            due = due.min(Instant::now() + NODE_LOOK_EVERY);
+        }
         let shards = async {
             if let Some(shards) = &mut self.shards
                 && shards.changed().await.is_ok()
@@ -182,17 +189,23 @@ impl Watcher {
             // Nobody can change them, or no more.
             std::future::pending().await
         };
+        let awaited = self.awaited.filter(|_| !self.filter.node.is_empty());
+        let mut progress = self.shared.wakes.progress();
+        let reached = async {
+            match awaited {
+                Some(awaited) => drop(progress.wait_for(|revision| *revision >= awaited).await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.progress.changed() => {}
+            _ = self.wake.changed() => {}
+            () = reached => {}
             () = shards => {}
             () = sleep_until(due) => {}
         }
     }
 
     fn soon(&self) -> Duration {
-        if !self.filter.node.is_empty() {
-            return SOON_FOR_NODES;
-        }
         let counters = &self.shared.counters;
         let watchers = counters.watchers.get().saturating_sub(counters.node_watchers.get());
         let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
@@ -202,7 +215,7 @@ impl Watcher {
     /// Collects what there is to say, as of one moment.
     fn look(&mut self) {
         let shared = self.shared.clone();
-        self.progress.mark_unchanged();
+        self.wake.mark_unchanged();
         let cache = shared.cache();
         let readiness = shared.current_readiness();
         if readiness != Readiness::Ready {
@@ -363,7 +376,12 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.shared.counters.watchers.subtract(1);
-        self.shared.counters.node_watchers.subtract(usize::from(!self.filter.node.is_empty()));
+        if !self.filter.node.is_empty() {
+            self.shared.counters.node_watchers.subtract(1);
+            // Its own place is given up first.
+            self.wake = self.shared.wakes.progress();
+            self.shared.wakes.forget(&self.filter.node);
+        }
     }
 }
 

@@ -7,5 +7,6 @@ mod faults;
 mod fixtures;
 mod lists;
 mod nodes;
+mod parts;
 mod replay;
 mod watches;

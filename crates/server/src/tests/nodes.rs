@@ -216,3 +216,23 @@ async fn an_agent_commits_on_its_own_node_alone() {
     let remove = Write::Remove { key: Key::of(&metadata), uid: metadata.uid, revision: Revision(metadata.revision) };
     server.commit(as_agent(&fence, remove)).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_agents_watch_tells_of_its_node_at_once_and_of_nothing_else() {
+    let server = start().await;
+    let filter = |node: &str| model::Filter { node: node.into(), ..Default::default() };
+    let options = |node| store::WatchOptions { filter: filter(node), ..Default::default() };
+    let mut own = Watch::open(server.as_ref(), options("n1")).await;
+    let mut other = Watch::open(server.as_ref(), options("n2")).await;
+    own.snapshot().await;
+    other.snapshot().await;
+    let began = tokio::time::Instant::now();
+    populated(&server, 2).await;
+    let told = own.group().await;
+    assert_eq!(told.changes.iter().map(|change| change.key().clone()).collect::<Vec<_>>(), [node()]);
+    let told = own.group().await;
+    let names: Vec<&str> = told.changes.iter().map(|change| change.key().name()).collect();
+    assert_eq!(names, ["web-abc-0", "web-abc-1"], "once they are bound to it");
+    assert_eq!(began.elapsed(), std::time::Duration::ZERO);
+    let store::WatchItem::Bookmark(_) = other.next().await else { panic!("nothing is bound to n2") };
+}

@@ -257,7 +257,7 @@ fn run(ops: Vec<Op>) {
     let config = Config { ring_groups_max: RING, ..config("s1") };
     let shared = Arc::new(Shared::new(config, Arc::new(Memory::default())));
     let mut truth = Truth::default();
-    shared.change(|cache| cache.install(INCARNATION, Revision::ZERO, &[]));
+    shared.install(INCARNATION, Revision::ZERO, &[]);
     shared.filled(false);
     let mut readers: Vec<Reader> =
         filters().into_iter().map(|(filter, changeable)| Reader::open(&shared, filter, changeable)).collect();
@@ -266,7 +266,7 @@ fn run(ops: Vec<Op>) {
             Op::Commit { seed, times } => {
                 for n in 0..times {
                     let group = truth.commit(seed.rotate_left(u32::try_from(n % 64).unwrap()).wrapping_add(n as u64));
-                    shared.change(|cache| cache.apply(group)).expect("nothing was lost");
+                    shared.apply(vec![group]).expect("nothing was lost");
                 }
             }
             Op::Pull { watcher } => readers[watcher].pull(),
@@ -275,7 +275,7 @@ fn run(ops: Vec<Op>) {
                     truth.commit(lost.rotate_left(u32::try_from(n).unwrap()));
                 }
                 let objects: Vec<Object> = truth.objects.values().cloned().collect();
-                shared.change(|cache| cache.install(INCARNATION, Revision(truth.revision), &objects));
+                shared.install(INCARNATION, Revision(truth.revision), &objects);
             }
             Op::Shards { watcher, shards } => readers[watcher].set_shards(shards),
         }

@@ -10,7 +10,7 @@ use std::{
 
 use api::v1;
 use bytes::Bytes;
-use model::{Decision, Domain, Key, Next, Object, Revision, Step, Time, Until, Why, fields};
+use model::{Decision, Domain, Key, Next, Object, Revision, Step, Time, Until, Why, condition, fields};
 
 use crate::{
     Item, RECONCILERS, Reconciler, Scope, View, World, any,
@@ -227,11 +227,16 @@ impl<'n> Simulation<'n> {
             return Some(After::Removed { key: item.key.clone(), uid: item.uid().into(), revision: item.revision });
         }
         let ready = self.nodes.gets_ready(item, one);
-        if one.phase == "Running" && one.ready == ready {
+        if one.ready == ready && !one.phase.is_empty() {
             return None;
         }
-        let status =
-            v1::InstanceStatus { phase: "Running".into(), ready, observed_generation: 1, ..Default::default() };
+        let status = v1::InstanceStatus {
+            phase: "Running".into(),
+            ready,
+            observed_generation: 1,
+            conditions: vec![condition(instance::READY, Some(ready), "Running", "")],
+            ..Default::default()
+        };
         let rights = kind(instance::KIND)?.rights(Domain::Agent);
         let current = Bytes::from(item.status().map(|s| s.value.clone()).unwrap_or_default());
         let next = Bytes::from(any(instance::STATUS, &status).value);

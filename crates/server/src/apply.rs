@@ -18,6 +18,7 @@ use crate::{
     record::Record,
     shared::Shared,
     unfenced::{ATTEMPTS_MAX, Step, author},
+    world,
 };
 
 pub async fn apply(
@@ -31,6 +32,7 @@ pub async fn apply(
     let mut attempt = 1;
     loop {
         barrier(shared, heads, Revision::ZERO).await?;
+        check_pins(shared, request.pins.as_ref())?;
         let author = author(shared, caller, Domain::User);
         let mut plan = Plan::of(shared, &author, manager, &declared)?;
         if request.dry_run || plan.step.is_empty() {
@@ -161,6 +163,16 @@ fn bases(shared: &Shared, declared: &[Declared]) -> (HashMap<Key, Arc<Record>>, 
     let owners = declared.iter().filter_map(|one| one.owner.as_ref()).map(Key::of_owner);
     let keys = declared.iter().map(|one| one.key.clone()).chain(owners);
     (keys.filter_map(|key| Some((key.clone(), cache.get(&key)?.clone()))).collect(), cache.revision)
+}
+
+/// What a plan was made on must still be so.
+fn check_pins(shared: &Shared, pins: Option<&v1::Pins>) -> Result<()> {
+    let Some(pins) = pins else { return Ok(()) };
+    let declared: Vec<Key> = pins.declared.iter().filter_map(|pin| pin.key.as_ref()).map(Key::from).collect();
+    match world::moved(pins, &world::pins(&shared.cache(), &declared)) {
+        Some((key, message)) => Err(Error::Conflict { key, message }),
+        None => Ok(()),
+    }
 }
 
 /// What a declaration expects of what is there.

@@ -52,6 +52,11 @@ impl Members {
         Self(state)
     }
 
+    /// As last heard of; empty before the first word.
+    pub fn state(&self) -> Arc<v1::Coordination> {
+        self.0.borrow().clone().unwrap_or_default()
+    }
+
     /// The refusal of a write under a claim that is known to have moved on.
     pub fn deposed(&self, fence: &Fence) -> Option<Error> {
         let Fence::Claim { claim, epoch, session } = fence else { return None };

@@ -24,11 +24,11 @@ use crate::{
     },
     apply, audit, byhand, commit,
     counters::Counters,
-    feed,
+    explain, feed,
     heads::{self, Heads},
     history,
     members::{self, Members},
-    nodes, reads, report,
+    nodes, plan, reads, report,
     ring::GROUPS_MAX,
     shared::Shared,
     unfenced::Step,
@@ -272,6 +272,14 @@ impl Api for Server {
         request: v1::UpdateStatusRequest,
     ) -> Result<v1::UpdateStatusResponse> {
         byhand::update_status(&self.shared, &self.heads, caller, request).await
+    }
+
+    async fn plan(&self, caller: &Caller, request: v1::PlanRequest) -> Result<v1::PlanResponse> {
+        plan::plan(&self.shared, &self.heads, &self.members, caller, request).await
+    }
+
+    async fn explain(&self, request: v1::ExplainRequest) -> Result<v1::ExplainResponse> {
+        explain::explain(&self.shared, &self.heads, &self.members, request).await
     }
 
     async fn entries(&self, request: v1::HistoryRequest) -> Result<v1::HistoryResponse> {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use model::{Actor, Fence, Key, Revision};
 
-use crate::{Result, Store};
+use crate::{Error, Result, Store};
 
 /// Who calls, and in which trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,16 @@ pub trait Api: Store {
         caller: &Caller,
         request: v1::UpdateStatusRequest,
     ) -> Result<v1::UpdateStatusResponse>;
+
+    /// What an apply would change and bring about. A store that knows no decisions can't say.
+    async fn plan(&self, _caller: &Caller, _request: v1::PlanRequest) -> Result<v1::PlanResponse> {
+        Err(Error::Denied("only a server can plan".into()))
+    }
+
+    /// Why a resource is as it is, down the chain.
+    async fn explain(&self, _request: v1::ExplainRequest) -> Result<v1::ExplainResponse> {
+        Err(Error::Denied("only a server can explain".into()))
+    }
 
     async fn entries(&self, request: v1::HistoryRequest) -> Result<v1::HistoryResponse>;
 

@@ -8,6 +8,7 @@
 //! Here is no word about particular kinds: the caller hands in what there is (`Kinds`).
 
 mod bind;
+mod diff;
 mod document;
 mod near;
 mod tree;
@@ -20,6 +21,7 @@ use std::fmt;
 
 use crate::v1;
 
+pub use diff::changes;
 pub use near::nearest;
 pub use tree::Place;
 pub use write::{Format, body, list, one};

@@ -71,7 +71,7 @@ fn tree(resource: &v1::Resource, kinds: &Kinds<'_>) -> Value {
 }
 
 /// What is of a type that this binary doesn't know is said to be so, since it can't be read.
-fn contents(any: &Any, type_name: Option<&str>) -> Value {
+pub fn contents(any: &Any, type_name: Option<&str>) -> Value {
     let named = any.type_url.rsplit('/').next().unwrap_or_default();
     let descriptor: Option<MessageDescriptor> = descriptors().get_message_by_name(type_name.unwrap_or(named));
     match descriptor.map(|d| DynamicMessage::decode(d, any.value.as_slice())) {

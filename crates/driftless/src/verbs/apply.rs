@@ -192,7 +192,7 @@ async fn declare(
 ) -> anyhow::Result<Vec<v1::Applied>> {
     let declare = |d: &Document| v1::Declaration { resource: Some(d.resource.clone()), expected_revision: expected };
     let declarations = documents.iter().map(declare).collect();
-    let request = v1::ApplyRequest { declarations, dry_run, field_manager: "apply".into() };
+    let request = v1::ApplyRequest { declarations, dry_run, field_manager: "apply".into(), pins: None };
     match client.api.apply(&client.caller, request).await {
         Ok(response) => Ok(response.results),
         Err(store::Error::Invalid(violations)) => Err(located(&violations, documents).into()),

@@ -49,7 +49,8 @@ async fn attempt(client: &Client, key: &Key, replicas: i32) -> anyhow::Result<()
     let mut resource = object.resource().with_context(|| format!("{key} can't be decoded"))?;
     let before = set_replicas(key, &mut resource, replicas)?;
     let declaration = v1::Declaration { resource: Some(resource), expected_revision: Some(object.revision.0) };
-    let request = v1::ApplyRequest { declarations: vec![declaration], dry_run: false, field_manager: "scale".into() };
+    let request =
+        v1::ApplyRequest { declarations: vec![declaration], field_manager: "scale".into(), ..Default::default() };
     client.api.apply(&client.caller, request).await?;
     output::print(&format!("{} scaled from {before} to {replicas}\n", words::short(key)))
 }

@@ -143,6 +143,16 @@ impl<S: Api + ?Sized> Api for Faulty<S> {
         self.inner.update_status(caller, request).await
     }
 
+    async fn plan(&self, caller: &Caller, request: v1::PlanRequest) -> Result<v1::PlanResponse> {
+        self.faults.reachable()?;
+        self.inner.plan(caller, request).await
+    }
+
+    async fn explain(&self, request: v1::ExplainRequest) -> Result<v1::ExplainResponse> {
+        self.faults.reachable()?;
+        self.inner.explain(request).await
+    }
+
     async fn entries(&self, request: v1::HistoryRequest) -> Result<v1::HistoryResponse> {
         self.faults.reachable()?;
         self.inner.entries(request).await

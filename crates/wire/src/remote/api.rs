@@ -46,6 +46,24 @@ impl Api for Remote {
         updated.await
     }
 
+    async fn plan(&self, caller: &Caller, request: v1::PlanRequest) -> Result<v1::PlanResponse> {
+        let signature = Signature::new(caller)?;
+        let planned = self.pool.call(Call::Read, |server| {
+            let request = signature.on(request.clone());
+            async move { answer(server.resources().plan(request)).await }
+        });
+        planned.await
+    }
+
+    async fn explain(&self, request: v1::ExplainRequest) -> Result<v1::ExplainResponse> {
+        let me = self.me()?;
+        let explained = self.pool.call(Call::Read, |server| {
+            let request = me.on(request.clone());
+            async move { answer(server.resources().explain(request)).await }
+        });
+        explained.await
+    }
+
     async fn entries(&self, request: v1::HistoryRequest) -> Result<v1::HistoryResponse> {
         self.read_entries(request).await
     }

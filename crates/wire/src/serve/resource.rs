@@ -58,6 +58,16 @@ impl ResourceService for Service {
         Ok(Response::new(v1::CommitResponse { revision: revision.0 }))
     }
 
+    async fn plan(&self, request: Request<v1::PlanRequest>) -> Answer<v1::PlanResponse> {
+        let caller = identity::caller(request.metadata()).map_err(status)?;
+        self.api.plan(&caller, request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
+        identity::caller(request.metadata()).map_err(status)?;
+        self.api.explain(request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
     async fn history(&self, request: Request<v1::HistoryRequest>) -> Answer<v1::HistoryResponse> {
         identity::caller(request.metadata()).map_err(status)?;
         self.api.entries(request.into_inner()).await.map(Response::new).map_err(status)

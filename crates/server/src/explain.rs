@@ -1,0 +1,133 @@
+//! Explain: what the controllers decide about a resource right now, and about what it waits for, and so on.
+//!
+//! The very decision functions run here, on this server's cache, so the answer can't differ from what the owner of the
+//! claim decides on the same state. When that owner last looked is said beside it.
+
+use std::collections::BTreeSet;
+
+use api::v1;
+use kinds::{Item, RECONCILERS, Scope, View, World, instance::Instance, node};
+use model::{Key, LEADER, Next, Revision, Time, Until, Why, shard_claim};
+use store::{Error, Result};
+
+use crate::{heads::Heads, members::Members, reads::barrier, shared::Shared, world};
+
+/// Links of the chain: service, instance, node, and some room.
+const CHAIN_MAX: usize = 20;
+
+pub async fn explain(
+    shared: &Shared,
+    heads: &Heads,
+    members: &Members,
+    request: v1::ExplainRequest,
+) -> Result<v1::ExplainResponse> {
+    let key = request.key.as_ref().map(Key::from).ok_or_else(|| Error::invalid("key", "missing"))?;
+    let key = crate::byhand::meant(&key);
+    barrier(shared, heads, Revision::ZERO).await?;
+    let world = {
+        let cache = shared.cache();
+        if cache.get(&key).is_none() {
+            return Err(Error::NotFound(key));
+        }
+        world::around(&cache, members, &BTreeSet::from([key.clone()]))
+    };
+    let view = View { world: &world, now: shared.now(), live_since: Time::default() };
+    let state = members.state();
+    let mut chain = Vec::new();
+    let mut ahead = vec![key];
+    let mut seen = BTreeSet::new();
+    while let Some(key) = ahead.pop() {
+        if chain.len() == CHAIN_MAX || !seen.insert(key.clone()) {
+            continue;
+        }
+        let Some(item) = world.get(&key) else { continue };
+        let (next, scope) = decide(&view, item);
+        let mut explained = said(&key, &next);
+        if let Some(scope) = scope {
+            looked_after(&mut explained, scope, item, &state);
+        }
+        chain.push(explained);
+        ahead.extend(next.why().because_of.iter().rev().cloned());
+    }
+    Ok(v1::ExplainResponse { chain })
+}
+
+/// The reconciler's word; for an instance, which has none, its agent's and the placement's.
+fn decide(view: &View<'_>, item: &Item) -> (Next, Option<Scope>) {
+    let reconciler = RECONCILERS.iter().find(|reconciler| reconciler.kind() == item.key.kind());
+    match (reconciler, item.body::<Instance>()) {
+        (Some(reconciler), _) => (reconciler.plan(view, item).next, Some(reconciler.scope())),
+        (None, Some(instance)) => (of_instance(view.world, item, instance), None),
+        (None, None) => (Next::Settled(Why::new("NothingToDo", "no controller acts on this kind by itself")), None),
+    }
+}
+
+fn of_instance(world: &World, item: &Item, instance: &Instance) -> Next {
+    let node = Key::new(node::KIND, "", &instance.node);
+    let on = |why: Why| match instance.node.is_empty() {
+        true => why,
+        false => why.because_of([node.clone()]),
+    };
+    if let Some(finalizer) = item.metadata().finalizers.first().filter(|_| item.deleting()) {
+        return Next::Blocked(Why::new("Finalizer", format!("held by finalizer {finalizer:?}")));
+    }
+    if item.deleting() {
+        let words = format!("asked to go; waits until {} reports its process tree gone", node_words(instance));
+        return Next::Wait(Until::Change, on(Why::new("Stopping", words)));
+    }
+    if let Some(trouble) = instance.trouble() {
+        let reason = if instance.node.is_empty() { "Unplaceable" } else { "Failing" };
+        return Next::Blocked(on(Why::new(reason, trouble)));
+    }
+    if instance.node.is_empty() {
+        return Next::Wait(Until::Change, Why::new("Unplaced", "waits for a node"));
+    }
+    if instance.ready {
+        return Next::Settled(Why::new("Ready", format!("{} on {}", instance.phase, instance.node)));
+    }
+    let heard = world.agents().contains(&instance.node);
+    let words = match (heard, instance.phase.as_str()) {
+        (false, _) => format!("{} has no live agent session, so nothing new is known", node_words(instance)),
+        (true, "" | "Pending") => format!("waits for {} to start it", node_words(instance)),
+        (true, phase) => format!("{phase} on {}, not ready yet", instance.node),
+    };
+    Next::Wait(Until::Change, on(Why::new("NotReady", words)))
+}
+
+fn node_words(instance: &Instance) -> String {
+    match instance.node.as_str() {
+        "" => "a node".to_owned(),
+        node => format!("node {node}"),
+    }
+}
+
+/// A decision in the API's words.
+pub fn said(key: &Key, next: &Next) -> v1::Explained {
+    let until = match next {
+        Next::Wait(Until::Time(at), _) => Some((*at).into()),
+        Next::Wait(..) | Next::Settled(_) | Next::Do(..) | Next::Blocked(_) => None,
+    };
+    v1::Explained {
+        key: Some(key.into()),
+        state: next.outcome().into(),
+        why: Some(next.why().into()),
+        until,
+        because_of: next.why().because_of.iter().map(Into::into).collect(),
+        ..Default::default()
+    }
+}
+
+fn looked_after(explained: &mut v1::Explained, scope: Scope, item: &Item, state: &v1::Coordination) {
+    let shard = item.metadata().shard;
+    let name = if scope == Scope::Leader { LEADER.to_owned() } else { shard_claim(shard) };
+    if let Some(claim) = state.claims.iter().find(|claim| claim.name == name) {
+        explained.epoch = claim.epoch;
+        let owner = state.members.iter().find(|member| member.session == claim.owner);
+        explained.owner = owner.map_or_else(String::new, |member| member.name.clone());
+        let sweeps = owner.and_then(|member| member.report.as_ref()).map(|report| &report.shards);
+        let swept = sweeps.into_iter().flatten().filter(|s| scope == Scope::Leader || s.shard == shard);
+        let last = swept.map(|s| s.last_sweep_millis).max().filter(|millis| *millis > 0);
+        explained.last_sweep = last.map(|millis| Time::from_millis(millis).into());
+    }
+    explained.claim = name;
+}

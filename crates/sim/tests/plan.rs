@@ -1,0 +1,168 @@
+//! What `plan` predicts is what happens: the same creates, the same stops, in the same causal order.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::v1;
+use driftless_sim::{Cluster, service};
+use futures::StreamExt;
+use model::{Actor, Key};
+use proptest::prelude::*;
+use store::{Api, Caller, Cluster as ClusterRecord, HistoryQuery, Memory, Store};
+
+fn declare(replicas: i32, version: &str, surge: i32, unavailable: i32) -> v1::Resource {
+    let mut resource = service("web", replicas, version);
+    let spec = resource.spec.as_mut().unwrap();
+    let mut typed = <v1::ServiceSpec as prost::Message>::decode(spec.value.as_slice()).unwrap();
+    typed.rollout =
+        Some(v1::Rollout { max_surge: Some(surge), max_unavailable: Some(unavailable), ..Default::default() });
+    spec.value = prost::Message::encode_to_vec(&typed);
+    resource
+}
+
+fn request(resource: v1::Resource) -> v1::PlanRequest {
+    let declarations = vec![v1::Declaration { resource: Some(resource), expected_revision: None }];
+    v1::PlanRequest { declarations, ..Default::default() }
+}
+
+fn caller() -> Caller {
+    Caller::new(Actor::new("user", "test"))
+}
+
+/// Names made and names stopped, each in order.
+#[derive(Debug, Default, PartialEq)]
+struct Moves {
+    created: Vec<String>,
+    stopped: Vec<String>,
+}
+
+fn predicted(plan: &v1::PlanResponse) -> Moves {
+    let names = |action: &str| {
+        let moves = plan.steps.iter().flat_map(|step| &step.moves).filter(|m| m.action == action);
+        moves.map(|m| m.key.clone().unwrap().name).collect()
+    };
+    Moves { created: names("create"), stopped: names("stop") }
+}
+
+/// From the history entries after that revision: what was made, and what got a deletion time.
+async fn happened(backend: &Memory, after: model::Revision) -> Moves {
+    let records = backend.history(HistoryQuery { after, limit: 10_000, ..Default::default() }).await.unwrap();
+    let mut moves = Moves::default();
+    for record in records {
+        let entry = <v1::HistoryEntry as prost::Message>::decode(record.entry.bytes).unwrap();
+        let of_instances = entry.touched.iter().filter(|t| t.key.as_ref().is_some_and(|k| k.kind == "Instance"));
+        for touched in of_instances {
+            let name = touched.key.clone().unwrap().name;
+            match entry.verb.as_str() {
+                "create" => moves.created.push(name),
+                "stop" => moves.stopped.push(name),
+                _ => {}
+            }
+        }
+    }
+    moves
+}
+
+/// Which of the others had been stopped when each was created: the causal order, whatever ran side by side.
+fn sorted(moves: Moves) -> (BTreeMap<String, usize>, BTreeMap<String, usize>) {
+    let count = |names: Vec<String>| {
+        names.into_iter().fold(BTreeMap::new(), |mut counts, name| {
+            *counts.entry(name).or_default() += 1;
+            counts
+        })
+    };
+    (count(moves.created), count(moves.stopped))
+}
+
+async fn compare(before: v1::Resource, after: v1::Resource) {
+    let backend = Arc::new(Memory::new(ClusterRecord { incarnation: "i".into(), shards: 4 }));
+    let cluster = Cluster::new(backend.clone(), 2).await;
+    let _agents = [cluster.agent(0), cluster.agent(1)];
+    let _controller = cluster.controller(controller::Config::default(), cluster.server.clone());
+    cluster.apply(vec![before]).await;
+    cluster.settled().await;
+    let head = backend.head().await.unwrap();
+    let plan = cluster.server.plan(&caller(), request(after.clone())).await.unwrap();
+    assert!(plan.settled);
+    assert_eq!(backend.head().await.unwrap(), head, "planning wrote something");
+    cluster.apply(vec![after]).await;
+    cluster.settled().await;
+    let (predicted, happened) = (predicted(&plan), happened(&backend, head.revision).await);
+    assert_eq!(predicted.created.len(), usize::try_from(plan.services[0].created).unwrap());
+    assert_eq!(sorted(predicted), sorted(happened));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn what_is_predicted_happens(
+        from in 0..5_i32, to in 0..5_i32, same in any::<bool>(), surge in 0..3_i32, unavailable in 0..2_i32,
+    ) {
+        prop_assume!(surge + unavailable > 0);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let version = if same { "v1" } else { "v2" };
+        runtime.block_on(compare(declare(from, "v1", surge, unavailable), declare(to, version, surge, unavailable)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_says_what_changes_how_far_it_goes_and_pins_what_it_read() {
+    let cluster = Cluster::new(Arc::new(Memory::default()), 1).await;
+    let _agent = cluster.agent(0);
+    let _controller = cluster.controller(controller::Config::default(), cluster.server.clone());
+    cluster.apply(vec![declare(3, "v1", 1, 0)]).await;
+    cluster.settled().await;
+    let plan = cluster.server.plan(&caller(), request(declare(3, "v2", 1, 0))).await.unwrap();
+    let fields: Vec<String> =
+        plan.changes[0].fields.iter().map(|f| format!("{}: {} -> {}", f.path, f.before, f.after)).collect();
+    assert_eq!(fields, ["spec.version: v1 -> v2"]);
+    let service = &plan.services[0];
+    assert_eq!((service.created, service.stopped, service.live_peak, service.ready_least), (3, 3, 4, 3));
+    assert!(plan.unsettled.is_empty());
+
+    // What was planned is applied as long as nothing moved.
+    let declarations = request(declare(3, "v2", 1, 0)).declarations;
+    let pinned = v1::ApplyRequest { declarations, pins: plan.pins, ..Default::default() };
+    cluster.apply(vec![declare(4, "v1", 1, 0)]).await;
+    let refused = cluster.server.apply(&caller(), pinned).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "conflict on Service/default/web: was declared differently since the plan was made; plan again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn explain_goes_down_the_chain_to_who_can_help() {
+    let cluster = Cluster::new(Arc::new(Memory::default()), 1).await;
+    let _controller = cluster.controller(controller::Config::default(), cluster.server.clone());
+    cluster.apply(vec![service("web", 1, "v1")]).await;
+    let key = v1::ResourceKey { kind: "Service".into(), namespace: "default".into(), name: "web".into() };
+    // Until placement has said that there is no node.
+    let mut watch = cluster.server.watch(store::WatchOptions::default()).await.unwrap();
+    let told = |item: &store::WatchItem| match item {
+        store::WatchItem::Changes(group) => group.changes.iter().any(|c| match c {
+            store::Change::Put(object) => {
+                let status = object.resource().unwrap().status.unwrap_or_default();
+                let conditions = model::fields::conditions_of(&status.value.into()).unwrap();
+                object.key.kind() == "Instance" && conditions.iter().any(|c| c.r#type == "Placed")
+            }
+            store::Change::Deleted { .. } => false,
+        }),
+        _ => false,
+    };
+    while !told(&watch.next().await.unwrap().unwrap()) {}
+    let chain = cluster.server.explain(v1::ExplainRequest { key: Some(key) }).await.unwrap().chain;
+    let words: Vec<String> = chain
+        .iter()
+        .map(|e| {
+            format!("{} {}: {}", Key::from(e.key.as_ref().unwrap()).kind(), e.state, e.why.clone().unwrap().message)
+        })
+        .collect();
+    assert_eq!(
+        words,
+        [
+            "Service wait: 0 of 1 ready",
+            "Instance blocked: there is no node: start an agent (driftless agent --node NAME)",
+        ]
+    );
+    assert_eq!((chain[0].owner.as_str(), chain[0].epoch), ("controller", 1));
+}

@@ -3,6 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
+    bench,
     client::{Client, Servers},
     exit, output, roles, verbs,
 };
@@ -29,6 +30,8 @@ enum Command {
     Agent(roles::agent::Args),
     #[command(flatten)]
     Verb(Verb),
+    /// Measure how fast it is on this machine.
+    Bench(bench::Args),
     /// Show this program's version.
     #[command(after_help = "Example:\n  driftless version")]
     Version,
@@ -67,6 +70,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Server(args) => roles::run(&args.logs.clone(), |end| roles::server::run(*args, end)),
         Command::Controller(args) => roles::run(&args.logs.clone(), |end| roles::controller::run(&servers, args, end)),
         Command::Agent(args) => roles::run(&args.logs.clone(), |end| roles::agent::run(&servers, args, end)),
+        Command::Bench(args) => bench::run(args),
         Command::Version => output::print(&format!("driftless {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Completion { shell } => completion(shell),
         Command::Verb(verb) => client(&servers, verb),

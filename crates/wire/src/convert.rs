@@ -128,7 +128,8 @@ fn time(timestamp: Option<&prost_types::Timestamp>) -> Time {
     timestamp.map(Time::from).unwrap_or_default()
 }
 
-// ---- List. A page token is "<revision>/<key of the last row>"; clients must take it as opaque.
+// ---- List. A page token is "<revision>/<key of the last row>", either of which may be empty; clients must take it as
+// opaque.
 
 pub fn list(request: &v1::ListRequest) -> Result<List> {
     let limit = usize::try_from(request.page_size)
@@ -139,10 +140,10 @@ pub fn list(request: &v1::ListRequest) -> Result<List> {
             Error::invalid("page_token", "is none that this service made; leave it out to list from the start")
         })?),
     };
-    let (at, after) = token.unzip();
+    let (at, after) = token.unwrap_or_default();
     Ok(List {
         filter: filter(request.filter.as_ref())?,
-        after: after.flatten(),
+        after,
         limit: limit.min(PAGE_MAX),
         at,
         min_revision: Revision(request.min_revision),
@@ -153,22 +154,29 @@ pub fn list_request(list: &List) -> v1::ListRequest {
     v1::ListRequest {
         filter: Some((&list.filter).into()),
         page_size: i32::try_from(list.limit.min(PAGE_MAX)).expect("at most a page"),
-        page_token: list.at.map_or_else(String::new, |at| page_token(at, list.after.as_ref())),
+        page_token: page_token(list.at, list.after.as_ref()),
         min_revision: list.min_revision.0,
     }
 }
 
-pub fn page_token(at: Revision, after: Option<&Key>) -> String {
-    format!("{at}/{}", after.map(Key::text).unwrap_or_default())
+/// Empty where there is nothing to say.
+pub fn page_token(at: Option<Revision>, after: Option<&Key>) -> String {
+    match (at, after) {
+        (None, None) => String::new(),
+        (at, after) => {
+            format!("{}/{}", at.map(|at| at.to_string()).unwrap_or_default(), after.map(Key::text).unwrap_or_default())
+        }
+    }
 }
 
-fn parse_token(token: &str) -> Option<(Revision, Option<Key>)> {
+fn parse_token(token: &str) -> Option<(Option<Revision>, Option<Key>)> {
     let (at, after) = token.split_once('/')?;
-    let at = Revision(at.parse().ok()?);
-    match after {
-        "" => Some((at, None)),
-        text => Some((at, Some(Key::parse(text)?))),
-    }
+    let at = (!at.is_empty()).then(|| at.parse().map(Revision)).transpose().ok()?;
+    let after = match after {
+        "" => None,
+        text => Some(Key::parse(text)?),
+    };
+    Some((at, after))
 }
 
 // ---- Commit.

@@ -42,7 +42,7 @@ use self::{
 use crate::{convert, error::Call};
 
 /// How to reach the servers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// `host:port` or `http://host:port`; with several, the first is tried first.
     pub servers: Vec<String>,
@@ -78,8 +78,8 @@ impl Options {
     }
 }
 
-/// PEM, as read from the files.
-#[derive(Clone, Debug)]
+/// PEM, as read from the files. Not for printing: there may be a key in it.
+#[derive(Clone)]
 pub struct Tls {
     /// The authority that signed the servers' certificates.
     pub ca: Vec<u8>,

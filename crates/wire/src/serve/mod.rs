@@ -67,7 +67,7 @@ const SERVICES: [&str; 4] =
     ["", "driftless.v1.ResourceService", "driftless.v1.CoordinationService", "driftless.v1.AgentService"];
 
 /// How to serve.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// This server's name: what `get members` shows, and sessions record.
     pub name: String,
@@ -95,8 +95,8 @@ impl Config {
     }
 }
 
-/// PEM, as read from the files.
-#[derive(Clone, Debug)]
+/// PEM, as read from the files. Not for printing: there's a key in it.
+#[derive(Clone)]
 pub struct Tls {
     pub certificate: Vec<u8>,
     pub key: Vec<u8>,

@@ -105,7 +105,7 @@ impl Service {
             more = true;
         }
         let last = objects.last().filter(|_| more).map(|object| &object.key);
-        let next_page_token = last.map_or_else(String::new, |key| convert::page_token(revision, Some(key)));
+        let next_page_token = last.map_or_else(String::new, |key| convert::page_token(Some(revision), Some(key)));
         Ok(Rows { objects, next_page_token, revision })
     }
 }

@@ -191,3 +191,27 @@ async fn garbage_and_truncated_frames() {
     }
     soon(server.remote().head()).await.expect("it serves on");
 }
+
+/// Some servers take frequent pings for abuse; clients here depend on them.
+#[tokio::test]
+async fn pings_are_answered_however_often() {
+    let (_double, server, _remote) = one().await;
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    for sent in 0..500_u64 {
+        let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], &sent.to_be_bytes()].concat();
+        socket.write_all(&ping).await.unwrap();
+        let answered = loop {
+            let mut head = [0; 9];
+            soon(socket.read_exact(&mut head)).await.unwrap();
+            let mut body = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            soon(socket.read_exact(&mut body)).await.unwrap();
+            assert_ne!(head[3], 7, "GOAWAY");
+            if head[3] == 6 && head[4] & 1 == 1 {
+                break body;
+            }
+        };
+        assert_eq!(answered, sent.to_be_bytes());
+    }
+}

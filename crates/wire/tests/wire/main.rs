@@ -4,6 +4,7 @@ extern crate driftless_wire as wire;
 
 mod abuse;
 mod agents;
+mod conformance;
 mod double;
 mod drain;
 mod failover;

@@ -220,7 +220,12 @@ impl Keeper {
                     Ok(Some(Tell::Opened(_))) => {}
                     Ok(Some(Tell::Ended(_))) => {
                         closing.map(|done| done.send(Ok(())));
-                        return Served::Over(Some(Error::SessionEnded(self.open.session.clone())));
+                        let ended = Error::SessionEnded(self.open.session.clone());
+                        for done in waiting {
+                            // Whoever asked may have given up.
+                            let _ = done.send(Err(ended.clone()));
+                        }
+                        return Served::Over(Some(ended));
                     }
                     Ok(None) => return Served::Broken,
                     Err(status) => {

@@ -61,6 +61,22 @@ enum Verb {
     Logs(verbs::logs::Args),
     /// Show what happened to a resource and everything below it.
     History(verbs::history::Args),
+    /// Show what an apply would change, and every step that would follow.
+    Plan(verbs::plan::Args),
+    /// Say why a resource is as it is, and who can help.
+    Why(verbs::why::Args),
+    /// Show a resource as it was.
+    Replay(verbs::replay::Args),
+    /// Show what changed in a resource between two revisions.
+    Diff(verbs::diff::Args),
+    /// Watch and steer the replacement of a service's instances.
+    Rollout(verbs::rollout::Args),
+    /// Let no new instances onto a node.
+    Cordon(verbs::node::Args),
+    /// Take back cordon and drain.
+    Uncordon(verbs::node::Args),
+    /// Move away what runs on a node, within every service's disruption budget.
+    Drain(verbs::node::DrainArgs),
 }
 
 pub fn run() -> anyhow::Result<()> {
@@ -97,6 +113,14 @@ fn client(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
             Verb::Scale(args) => verbs::scale::run(&client, args).await,
             Verb::Logs(args) => verbs::logs::run(&client, args).await,
             Verb::History(args) => verbs::history::run(&client, args).await,
+            Verb::Plan(args) => verbs::plan::run(&client, args).await,
+            Verb::Why(args) => verbs::why::run(&client, args).await,
+            Verb::Replay(args) => verbs::replay::run(&client, args).await,
+            Verb::Diff(args) => verbs::diff::run(&client, args).await,
+            Verb::Rollout(args) => verbs::rollout::run(&client, args).await,
+            Verb::Cordon(args) => verbs::node::cordon(&client, args).await,
+            Verb::Uncordon(args) => verbs::node::uncordon(&client, args).await,
+            Verb::Drain(args) => verbs::node::drain(&client, args).await,
         }
     })
 }

@@ -13,6 +13,7 @@ pub const HELP: &str = "Exit codes:
   4  conflict: something changed meanwhile, or is being deleted
   5  timed out waiting
   6  no server could be reached
+  10 plan: there are changes (0: there are none)
 
 Environment:
   DRIFTLESS_SERVER  the servers' addresses, as --server
@@ -24,6 +25,7 @@ const NOT_FOUND: u8 = 3;
 const CONFLICT: u8 = 4;
 const TIMED_OUT: u8 = 5;
 const UNREACHABLE: u8 = 6;
+const CHANGES: u8 = 10;
 
 /// What a verb itself finds out; the rest is the store's errors.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +36,9 @@ pub enum Trouble {
     NotFound(String),
     #[error("{0}")]
     TimedOut(String),
+    /// Not an error: `plan` found changes.
+    #[error("there are changes")]
+    Changes,
 }
 
 /// Prints the error, if it's one that somebody should see, and says how to exit.
@@ -42,6 +47,9 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     if is_broken_pipe(&error) {
         // Whoever read the output has seen enough.
         return ExitCode::SUCCESS;
+    }
+    if matches!(error.downcast_ref(), Some(Trouble::Changes)) {
+        return ExitCode::from(CHANGES);
     }
     crate::output::say(&format!("error: {error:#}"));
     if let Some(hint) = hint(&error) {
@@ -56,6 +64,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
             Trouble::Usage(_) => USAGE,
             Trouble::NotFound(_) => NOT_FOUND,
             Trouble::TimedOut(_) => TIMED_OUT,
+            Trouble::Changes => CHANGES,
         };
     }
     match error.downcast_ref::<Error>() {

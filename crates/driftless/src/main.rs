@@ -5,6 +5,7 @@
 mod bench;
 mod client;
 mod commands;
+mod edit;
 mod exit;
 mod follow;
 mod output;

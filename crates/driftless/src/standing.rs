@@ -37,7 +37,11 @@ pub enum Goal {
 
 impl Goal {
     pub fn ready() -> Self {
-        Self::Condition { condition_type: "Ready".into(), status: "True".into() }
+        Self::condition("Ready")
+    }
+
+    pub fn condition(condition_type: &str) -> Self {
+        Self::Condition { condition_type: condition_type.into(), status: "True".into() }
     }
 
     /// "ready", "deleted", "Progressing", "Progressing=False".

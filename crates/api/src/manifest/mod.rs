@@ -24,7 +24,7 @@ use crate::v1;
 pub use diff::changes;
 pub use near::nearest;
 pub use tree::Place;
-pub use write::{Format, body, list, one};
+pub use write::{Format, body, list, message, one};
 
 /// Bytes of one file, which may hold many documents.
 pub const FILE_BYTES_MAX: usize = 1024 * 1024;

@@ -41,6 +41,12 @@ pub fn body(any: &Any, type_name: &str, without: &[&str]) -> String {
     }
 }
 
+/// Any message of this package, encoded, by its full name.
+pub fn message(type_name: &str, bytes: &[u8], format: Format) -> String {
+    let any = Any { type_url: format!("/{type_name}"), value: bytes.to_vec() };
+    print(&contents(&any, Some(type_name)), format)
+}
+
 fn print(value: &Value, format: Format) -> String {
     match format {
         Format::Json => serde_json::to_string_pretty(value).expect("text keys and finite numbers") + "\n",
@@ -57,7 +63,7 @@ fn tree(resource: &v1::Resource, kinds: &Kinds<'_>) -> Value {
     let descriptor = descriptors().get_message_by_name("driftless.v1.Metadata").expect("ours");
     let mut dynamic = DynamicMessage::new(descriptor);
     dynamic.transcode_from(&v1::Metadata { kind: String::new(), ..metadata }).expect("the same type");
-    entries.push(Entry::new("metadata", message(&dynamic)));
+    entries.push(Entry::new("metadata", fields(&dynamic)));
     let parts = [
         ("spec", &resource.spec, types.as_ref().map(|t| t.spec.as_str())),
         ("status", &resource.status, types.as_ref().map(|t| t.status.as_str())),
@@ -75,12 +81,12 @@ pub fn contents(any: &Any, type_name: Option<&str>) -> Value {
     let named = any.type_url.rsplit('/').next().unwrap_or_default();
     let descriptor: Option<MessageDescriptor> = descriptors().get_message_by_name(type_name.unwrap_or(named));
     match descriptor.map(|d| DynamicMessage::decode(d, any.value.as_slice())) {
-        Some(Ok(dynamic)) => message(&dynamic),
+        Some(Ok(dynamic)) => fields(&dynamic),
         _ => Value::Text(format!("{} bytes of {named}, unknown here", any.value.len())),
     }
 }
 
-fn message(dynamic: &DynamicMessage) -> Value {
+fn fields(dynamic: &DynamicMessage) -> Value {
     match dynamic.descriptor().full_name() {
         "google.protobuf.Duration" => text::<Duration>(dynamic),
         "google.protobuf.Timestamp" => text::<Timestamp>(dynamic),
@@ -112,7 +118,7 @@ fn value(kind: &Kind, bound: &Bound) -> Value {
             }
             _ => Value::Int((*number).into()),
         },
-        Bound::Message(dynamic) => message(dynamic),
+        Bound::Message(dynamic) => fields(dynamic),
         Bound::List(items) => Value::List(items.iter().map(|item| value(kind, item).into()).collect()),
         Bound::Map(map) => {
             let Kind::Message(pair) = kind else { return Value::Null };

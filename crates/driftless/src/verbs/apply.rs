@@ -15,7 +15,7 @@ use api::{
 };
 use model::Key;
 
-use super::wait;
+use super::{plan, wait};
 use crate::{
     client::Client,
     exit::Trouble,
@@ -36,8 +36,11 @@ const FILES_MAX: usize = 1_000;
   driftless get service web -o yaml | sed 's/replicas: 3/replicas: 5/' | driftless apply -f -")]
 pub struct Args {
     /// A file (YAML with one or several documents, or JSON), a folder of them, or - for standard input.
-    #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
+    #[arg(short = 'f', long = "filename", required_unless_present = "plan", value_name = "FILE|DIR|-")]
     files: Vec<String>,
+    /// A plan that 'driftless plan --out' kept: applied as it is, unless something it was made on has moved (exit 4).
+    #[arg(conflicts_with_all = ["files", "dry_run", "expected_revision"], value_name = "PLAN")]
+    plan: Option<PathBuf>,
     /// Namespace of resources that name none.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
     namespace: String,
@@ -56,6 +59,13 @@ pub struct Args {
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
+    if let Some(plan) = &args.plan {
+        let applied = planned(client, plan).await?;
+        if args.wait {
+            wait::until(client, applied, &standing::Goal::ready(), args.timeout).await?;
+        }
+        return Ok(());
+    }
     let documents = read(&args.files, &args.namespace)?;
     if args.expected_revision.is_some() && documents.len() > 1 {
         return Err(Trouble::Usage("--expected-revision goes with one resource".into()).into());
@@ -82,6 +92,20 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         wait::until(client, applied, &standing::Goal::ready(), args.timeout).await?;
     }
     Ok(())
+}
+
+async fn planned(client: &Client, path: &Path) -> anyhow::Result<Vec<v1::Resource>> {
+    let name = path.display();
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let Some(encoded) = bytes.strip_prefix(plan::FILE_HEADER) else {
+        return Err(Trouble::Usage(format!(
+            "{name} is no plan; 'driftless plan --out FILE' makes one (-f applies manifests)"
+        ))
+        .into());
+    };
+    let request =
+        <v1::ApplyRequest as prost::Message>::decode(encoded).with_context(|| format!("{name} is damaged"))?;
+    tell(client.api.apply(&client.caller, request).await?.results, false)
 }
 
 /// Everything in the files, or everything that is wrong with them.

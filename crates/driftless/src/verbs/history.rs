@@ -10,6 +10,8 @@ use crate::{
     words::{self, DEFAULT_NAMESPACE},
 };
 
+/// The most that a server tells at once.
+pub const LIMIT_MAX: i32 = 10_000;
 /// Names of touched resources shown in a line.
 const NAMES: usize = 3;
 

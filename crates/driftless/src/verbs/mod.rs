@@ -3,8 +3,14 @@
 pub mod apply;
 pub mod delete;
 pub mod describe;
+pub mod diff;
 pub mod get;
 pub mod history;
 pub mod logs;
+pub mod node;
+pub mod plan;
+pub mod replay;
+pub mod rollout;
 pub mod scale;
 pub mod wait;
+pub mod why;

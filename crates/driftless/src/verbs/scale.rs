@@ -1,19 +1,15 @@
 //! `driftless scale`: changes the number of instances and nothing else.
 
-use anyhow::{Context, bail};
-use api::v1;
 use model::Key;
-use prost_reflect::{DynamicMessage, Value};
+use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 
 use crate::{
     client::Client,
+    edit,
     exit::Trouble,
     output,
     words::{self, DEFAULT_NAMESPACE},
 };
-
-/// Attempts while others write the same resource.
-const ATTEMPTS: usize = 20;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -33,39 +29,18 @@ pub struct Args {
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let key = words::single(&args.words, &args.namespace)?;
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        match attempt(client, &key, args.replicas).await {
-            Err(error) if matches!(error.downcast_ref(), Some(store::Error::Conflict { .. })) => last = Some(error),
-            result => return result,
-        }
-    }
-    Err(last.expect("there was an attempt")).with_context(|| format!("{ATTEMPTS} attempts"))
+    let mut before = 1;
+    edit::spec(client, &key, "scale", |spec| {
+        before = replicas(&key, spec)?;
+        edit::set(spec, "replicas", Value::I32(args.replicas))
+    })
+    .await?;
+    output::print(&format!("{} scaled from {before} to {}\n", words::short(&key), args.replicas))
 }
 
-async fn attempt(client: &Client, key: &Key, replicas: i32) -> anyhow::Result<()> {
-    let object = client.api.get(key).await?;
-    let object = object.ok_or_else(|| Trouble::NotFound(format!("{} not found", words::short(key))))?;
-    let mut resource = object.resource().with_context(|| format!("{key} can't be decoded"))?;
-    let before = set_replicas(key, &mut resource, replicas)?;
-    let declaration = v1::Declaration { resource: Some(resource), expected_revision: Some(object.revision.0) };
-    let request =
-        v1::ApplyRequest { declarations: vec![declaration], field_manager: "scale".into(), ..Default::default() };
-    client.api.apply(&client.caller, request).await?;
-    output::print(&format!("{} scaled from {before} to {replicas}\n", words::short(key)))
-}
-
-/// Through the descriptor, so that fields which this binary doesn't know stay. Returns what it was.
-fn set_replicas(key: &Key, resource: &mut v1::Resource, replicas: i32) -> anyhow::Result<i32> {
-    let Some(spec) = &mut resource.spec else { bail!("{key} has no spec") };
-    let kind = kinds::kind(key.kind()).with_context(|| format!("kind {} is unknown here", key.kind()))?;
-    let descriptor = api::descriptors().get_message_by_name(kind.info().spec_type).context("the kind's message")?;
-    let Some(field) = descriptor.get_field_by_name("replicas") else {
-        return Err(Trouble::Usage(format!("{} have no replicas", kind.info().plural)).into());
+fn replicas(key: &Key, spec: &DynamicMessage) -> anyhow::Result<i32> {
+    let Some(field) = spec.descriptor().get_field_by_name("replicas") else {
+        return Err(Trouble::Usage(format!("a {} has no replicas", key.kind())).into());
     };
-    let mut message = DynamicMessage::decode(descriptor, spec.value.as_slice()).context("the spec can't be decoded")?;
-    let before = message.has_field(&field).then(|| message.get_field(&field).as_i32()).flatten().unwrap_or(1);
-    message.set_field(&field, Value::I32(replicas));
-    spec.value = prost::Message::encode_to_vec(&message);
-    Ok(before)
+    Ok(spec.has_field(&field).then(|| spec.get_field(&field).as_i32()).flatten().unwrap_or(1))
 }

@@ -1,0 +1,71 @@
+//! Changes a few fields of a declared spec and leaves everything else as it is, fields that this binary doesn't know
+//! included. Tried again while others write the same resource.
+
+use anyhow::{Context, bail};
+use api::v1;
+use model::Key;
+use prost_reflect::{DynamicMessage, ReflectMessage, Value};
+
+use crate::{client::Client, exit::Trouble, words};
+
+/// Attempts while others write the same resource.
+const ATTEMPTS: usize = 20;
+
+/// Declares the spec anew after `change`. Returns the resource as it is then.
+pub async fn spec(
+    client: &Client,
+    key: &Key,
+    manager: &str,
+    mut change: impl FnMut(&mut DynamicMessage) -> anyhow::Result<()>,
+) -> anyhow::Result<v1::Resource> {
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        match attempt(client, key, manager, &mut change).await {
+            Err(error) if matches!(error.downcast_ref(), Some(store::Error::Conflict { .. })) => last = Some(error),
+            result => return result,
+        }
+    }
+    Err(last.expect("there was an attempt")).with_context(|| format!("{ATTEMPTS} attempts"))
+}
+
+async fn attempt(
+    client: &Client,
+    key: &Key,
+    manager: &str,
+    change: &mut impl FnMut(&mut DynamicMessage) -> anyhow::Result<()>,
+) -> anyhow::Result<v1::Resource> {
+    let mut resource = get(client, key).await?;
+    let revision = resource.metadata.as_ref().map_or(0, |metadata| metadata.revision);
+    let Some(spec) = &mut resource.spec else { bail!("{key} has no spec") };
+    let kind = kinds::kind(key.kind()).with_context(|| format!("kind {} is unknown here", key.kind()))?;
+    let descriptor = api::descriptors().get_message_by_name(kind.info().spec_type).context("the kind's message")?;
+    let mut message = DynamicMessage::decode(descriptor, spec.value.as_slice()).context("the spec can't be decoded")?;
+    change(&mut message)?;
+    spec.value = prost::Message::encode_to_vec(&message);
+    let declaration = v1::Declaration { resource: Some(resource), expected_revision: Some(revision) };
+    let request =
+        v1::ApplyRequest { declarations: vec![declaration], field_manager: manager.into(), ..Default::default() };
+    let applied = client.api.apply(&client.caller, request).await?;
+    Ok(applied.results.into_iter().next().and_then(|result| result.resource).unwrap_or_default())
+}
+
+pub async fn get(client: &Client, key: &Key) -> anyhow::Result<v1::Resource> {
+    let object = client.api.get(key).await?;
+    let object = object.ok_or_else(|| Trouble::NotFound(format!("{} not found", words::short(key))))?;
+    object.resource().with_context(|| format!("{key} can't be decoded"))
+}
+
+/// Sets a field by its proto name; a dot goes into a message ("rollout.pause").
+pub fn set(message: &mut DynamicMessage, path: &str, value: Value) -> anyhow::Result<()> {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let field = message.descriptor().get_field_by_name(name);
+    let field = field.with_context(|| format!("{} has no field {name}", message.descriptor().full_name()))?;
+    match rest {
+        None => message.set_field(&field, value),
+        Some(rest) => match message.get_field_mut(&field) {
+            Value::Message(inner) => set(inner, rest, value)?,
+            _ => bail!("{name} is no message"),
+        },
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! `driftless cordon`, `uncordon`, `drain`: what may run on a node. The servers and controllers do the work; a drain goes
+//! on when this program ends.
+
+use std::time::Duration;
+
+use model::Key;
+use prost_reflect::Value;
+
+use super::wait;
+use crate::{client::Client, edit, output, standing, words};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  driftless cordon n1
+  driftless uncordon n1")]
+pub struct Args {
+    node: String,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  driftless drain n1
+  driftless drain n1 --timeout 10m
+  driftless drain n1 --no-wait
+
+The drain goes on in the cluster when this command is ended; 'driftless uncordon n1' takes it back.")]
+pub struct DrainArgs {
+    node: String,
+    /// How long to wait until nothing is left there.
+    #[arg(long, default_value = "5m", value_parser = words::duration)]
+    timeout: Duration,
+    /// Only ask for it.
+    #[arg(long)]
+    no_wait: bool,
+}
+
+fn key(node: &str) -> anyhow::Result<Key> {
+    Ok(words::single(&["node".to_owned(), node.to_owned()], "")?)
+}
+
+pub async fn cordon(client: &Client, args: Args) -> anyhow::Result<()> {
+    edit::spec(client, &key(&args.node)?, "apply", |spec| edit::set(spec, "cordon", Value::Bool(true))).await?;
+    output::print(&format!("node/{} cordoned\n", args.node))
+}
+
+pub async fn uncordon(client: &Client, args: Args) -> anyhow::Result<()> {
+    edit::spec(client, &key(&args.node)?, "apply", |spec| {
+        edit::set(spec, "cordon", Value::Bool(false))?;
+        edit::set(spec, "drain", Value::Bool(false))
+    })
+    .await?;
+    output::print(&format!("node/{} uncordoned\n", args.node))
+}
+
+pub async fn drain(client: &Client, args: DrainArgs) -> anyhow::Result<()> {
+    let key = key(&args.node)?;
+    let node = edit::spec(client, &key, "apply", |spec| edit::set(spec, "drain", Value::Bool(true))).await?;
+    if args.no_wait {
+        return output::print(&format!("node/{} is being drained\n", args.node));
+    }
+    wait::until(client, vec![node], &standing::Goal::condition(kinds::node::DRAINED), args.timeout).await
+}

@@ -1,0 +1,87 @@
+//! `driftless replay`: a resource as it was at a revision or a time, from the history.
+
+use anyhow::bail;
+use api::{manifest, v1};
+use model::Key;
+
+use super::history;
+use crate::{
+    client::Client,
+    exit::Trouble,
+    output,
+    words::{self, DEFAULT_NAMESPACE, manifest_kinds},
+};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  driftless replay service web --at 142
+  driftless replay service web --at 2026-11-29T19:59:53Z -o json")]
+pub struct Args {
+    /// KIND NAME, or KIND/NAME.
+    #[arg(required = true, value_name = "KIND NAME")]
+    words: Vec<String>,
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+    /// A revision, or a time (RFC 3339).
+    #[arg(long, value_name = "REVISION|TIME")]
+    at: String,
+    #[arg(short, long, default_value = "yaml")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Yaml,
+    Json,
+}
+
+pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
+    let key = words::single(&args.words, &args.namespace)?;
+    let at = At::parse(&args.at)?;
+    let entries = history::entries(client, &key, history::LIMIT_MAX).await?;
+    let resource = as_of(&entries, &key, &at)?;
+    let format = if args.output == Output::Json { manifest::Format::Json } else { manifest::Format::Yaml };
+    output::print(&manifest_kinds(|kinds| manifest::one(&resource, kinds, format)))
+}
+
+/// A point in history.
+pub enum At {
+    Revision(i64),
+    Time(prost_types::Timestamp),
+}
+
+impl At {
+    pub fn parse(text: &str) -> Result<Self, Trouble> {
+        if let Ok(revision) = text.parse() {
+            return Ok(Self::Revision(revision));
+        }
+        let time = text.parse().map(Self::Time);
+        time.map_err(|_| Trouble::Usage(format!("{text:?} is neither a revision nor a time like 2026-11-29T20:00:00Z")))
+    }
+
+    fn includes(&self, entry: &v1::HistoryEntry) -> bool {
+        match self {
+            Self::Revision(revision) => entry.revision <= *revision,
+            Self::Time(time) => entry.time.as_ref().is_some_and(|t| model::Time::from(t) <= model::Time::from(time)),
+        }
+    }
+}
+
+/// What the last entry up to there left of the resource.
+pub fn as_of(entries: &[v1::HistoryEntry], key: &Key, at: &At) -> anyhow::Result<v1::Resource> {
+    let wire = v1::ResourceKey::from(key);
+    let touches = |entry: &v1::HistoryEntry| {
+        let touched = entry.touched.iter().rev().find(|touched| touched.key.as_ref() == Some(&wire));
+        touched.map(|touched| (entry.revision, touched.after.clone()))
+    };
+    let last = entries.iter().rev().filter(|entry| at.includes(entry)).find_map(touches);
+    let name = words::short(key);
+    match last {
+        None => bail!(Trouble::NotFound(format!("the history kept of {name} does not reach back so far"))),
+        Some((revision, None)) => bail!(Trouble::NotFound(format!("{name} was removed at revision {revision}"))),
+        Some((revision, Some(mut resource))) => {
+            resource.metadata.get_or_insert_default().revision = revision;
+            Ok(resource)
+        }
+    }
+}

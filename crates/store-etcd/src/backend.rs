@@ -17,6 +17,7 @@ use crate::{
     pool::Pool,
     probe::{self, Seen},
     uids::Uids,
+    upkeep::Space,
 };
 
 /// A store on etcd. Clones share its connections.
@@ -31,6 +32,7 @@ pub struct Inner {
     pub pool: Pool,
     pub counters: Counters,
     pub uids: Arc<Uids>,
+    pub space: Space,
     /// What the probe last saw.
     pub seen: watch::Receiver<Seen>,
     record: Mutex<Option<Record>>,
@@ -52,6 +54,7 @@ impl EtcdStore {
             pool: Pool::new(&options)?,
             counters: Counters::default(),
             uids: Arc::default(),
+            space: Space::default(),
             record: Mutex::default(),
             seen,
             options,

@@ -24,7 +24,8 @@ impl Inner {
     pub async fn commit(&self, transaction: Transaction) -> Result<Revision> {
         let prepared = Prepared::new(transaction);
         let record = self.record_as(&prepared.incarnation).await?;
-        let refusal = self.check_uids(&prepared).await?.or(prepared.check().err());
+        let refusal =
+            self.check_uids(&prepared).await?.or(prepared.check().err()).or(self.check_space(&prepared).err());
         // Who is deposed or late learns that first, so what is refused anyway is compared too, but writes nothing.
         let puts = if refusal.is_none() { puts(&self.layout, &prepared) } else { Vec::new() };
         let compared = Compared::of(&prepared);
@@ -38,6 +39,11 @@ impl Inner {
             (true, Some(refusal)) => Err(refusal),
             (false, _) => Err(self.verdict(&compared, &record, &Found::of(&answer))),
         }
+    }
+
+    fn check_space(&self, prepared: &Prepared) -> Result<()> {
+        let creates = prepared.writes.iter().any(|w| w.expected == Revision::ZERO && w.after.is_some());
+        if creates { self.space.check_create() } else { Ok(()) }
     }
 
     fn committed(&self, prepared: &Prepared, revision: Revision) -> Revision {

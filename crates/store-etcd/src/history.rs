@@ -31,7 +31,8 @@ pub fn encode(entry: &LogEntry, index: usize) -> Vec<u8> {
     Stored { root_uid, step_id, bytes, index }.encode_to_vec()
 }
 
-fn decode(kv: KeyValue) -> Result<(u32, LogRecord)> {
+/// Its place among the entries of its commit, and the entry.
+pub fn decode(kv: KeyValue) -> Result<(u32, LogRecord)> {
     let revision = Revision(kv.mod_revision());
     let (key, value) = kv.into_key_value();
     let Stored { root_uid, step_id, bytes, index } = Stored::decode(value.as_slice())

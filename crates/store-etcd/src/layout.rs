@@ -8,6 +8,7 @@
 //! <prefix>/m/s/<session>           a Member, on its lease; its version is the attach number
 //! <prefix>/m/b/<session>           what the member last said of itself, on the same lease
 //! <prefix>/ever/<session>          that the session was ever opened, on a long lease
+//! <prefix>/upkeep                  written by the server whose turn it is
 //! <prefix>/h/<root>/<replaced revision>/<step>/<nonce>   history entries, which no watch covers
 //! ```
 //!
@@ -44,6 +45,10 @@ impl Layout {
 
     pub fn cluster(&self) -> String {
         format!("{}/cluster", self.prefix)
+    }
+
+    pub fn upkeep(&self) -> String {
+        format!("{}/upkeep", self.prefix)
     }
 
     pub fn watched(&self) -> String {

@@ -22,7 +22,9 @@ mod read;
 mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod trim;
 mod uids;
+mod upkeep;
 mod watch;
 
 pub use admin::{MemberStatus, Status, VERSION_MIN, warnings};
@@ -30,6 +32,7 @@ pub use backend::EtcdStore;
 pub use counters::Counts;
 pub use failure::NO_SPACE;
 pub use options::{DEADLINE_DEFAULT, Options, OptionsError, PREFIX_DEFAULT, QUOTA_DEFAULT, Tls, User};
+pub use upkeep::{FULL_PERCENT, TIGHT_PERCENT, Upkeep};
 
 use counters::Counters;
 use failure::Failure;

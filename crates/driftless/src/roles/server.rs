@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr, sync::Arc};
 use anyhow::Context;
 use server::{Readiness, Server};
 use store::{Cluster, Embedded, Memory, Store};
-use store_etcd::EtcdStore;
+use store_etcd::{EtcdStore, Upkeep};
 use tokio::{net::TcpListener, sync::watch};
 
 use super::{Shutdown, announce, asked};
@@ -88,6 +88,7 @@ pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
                 domain: None,
             });
             let store = EtcdStore::new(options).context("cannot use etcd")?;
+            store.keep(Upkeep::default());
             serve(Arc::new(store), &name, listener, shutdown, ready).await
         }
     }

@@ -9,4 +9,5 @@ mod restored;
 mod space;
 mod support;
 mod tls;
+mod upkeep;
 mod users;

@@ -23,13 +23,13 @@ use crate::{
     support::{key, open, until, write, write_until_done},
 };
 
-const QUOTA_BYTES: usize = 16 * 1024 * 1024;
+pub const QUOTA_BYTES: usize = 16 * 1024 * 1024;
 const BIG_BYTES: usize = 500 * 1024;
 /// etcd sets 64 MiB aside for each of its logs.
 const DISK: &str = "256m";
 
 /// Writes a big service over that revision.
-async fn write_big(store: &EtcdStore, over: Revision) -> Result<Revision> {
+pub async fn write_big(store: &EtcdStore, over: Revision) -> Result<Revision> {
     let mut big = resource("big");
     big.spec.as_mut().expect("it has one").value = vec![b'x'; BIG_BYTES];
     store.commit(Transaction { writes: vec![put(big, over)], ..Transaction::default() }).await

@@ -1,0 +1,101 @@
+//! Upkeep on a quick clock: what is old goes, what is young stays, and space that gets scarce is told before it's gone.
+
+use std::time::{Duration, SystemTime};
+
+use api::v1;
+use bytes::Bytes;
+use driftless_store_etcd::{FULL_PERCENT, Upkeep, testing::Etcd};
+use model::{Revision, Time};
+use prost::Message;
+use store::{
+    Error, HistoryQuery, List, LogEntry, Store, Transaction,
+    conformance::{Reader, put, resource},
+};
+
+use crate::{
+    space::{QUOTA_BYTES, write_big},
+    support::{PATIENCE, open, remove, until, write},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn quick() -> Upkeep {
+    let tick = Duration::from_millis(100);
+    Upkeep { every: tick, look_every: tick / 2, history_max_age: HOUR, history_max_bytes: u64::MAX }
+}
+
+/// An entry that says so, stamped that long ago.
+fn entry(text: &str, ago: Duration) -> LogEntry {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it's after 1970");
+    let time = Some(Time::default().plus(now - ago).into());
+    let bytes = v1::HistoryEntry { time, verb: text.into(), ..Default::default() }.encode_to_vec();
+    LogEntry { root_uid: "root".into(), step_id: text.into(), bytes: bytes.into() }
+}
+
+async fn log(store: &dyn Store, entries: Vec<LogEntry>) -> Revision {
+    store.commit(Transaction { log: entries, ..Transaction::default() }).await.expect("it may only log")
+}
+
+async fn steps(store: &dyn Store) -> Vec<String> {
+    let records = store.history(HistoryQuery::default()).await.expect("history is read");
+    records.into_iter().map(|record| record.entry.step_id).collect()
+}
+
+#[tokio::test]
+async fn what_is_old_goes_and_what_is_young_stays() {
+    let etcd = Etcd::start().await;
+    let options = etcd.options();
+    let (store, other) = (open(options.clone()), open(options));
+    let made = write(&store, "a", Revision::ZERO).await.expect("it's free");
+    write(&store, "a", made).await.expect("nobody else writes");
+    log(&*store, vec![entry("old", 2 * HOUR)]).await;
+    log(&*store, vec![entry("young", HOUR / 2)]).await;
+    let mut reader = Reader::with_snapshot(&*store).await;
+    store.keep(quick());
+    other.keep(quick());
+    until("the old entry goes", || async { steps(&*store).await == ["young"] }).await;
+    let of_then = List { at: Some(made), ..List::default() };
+    until("the old revision goes", || async { matches!(store.list(of_then.clone()).await, Err(Error::Compacted(_))) })
+        .await;
+    let last = write(&other, "b", Revision::ZERO).await.expect("it's free");
+    reader.until(last).await;
+    assert_eq!((reader.world.len(), store.counts().lies(), other.counts().lies()), (2, 0, 0));
+    assert_eq!(steps(&*store).await, ["young"]);
+}
+
+#[tokio::test]
+async fn of_too_much_history_the_oldest_goes() {
+    let etcd = Etcd::start().await;
+    let store = open(etcd.options());
+    for n in 0..20 {
+        let big = LogEntry { bytes: Bytes::from(vec![0; 10_000]), ..entry(&n.to_string(), HOUR) };
+        log(&*store, vec![big]).await;
+    }
+    store.keep(Upkeep { history_max_bytes: 50_000, ..quick() });
+    until("it's within bounds", || async { steps(&*store).await == ["15", "16", "17", "18", "19"] }).await;
+}
+
+#[tokio::test]
+async fn scarce_space_refuses_what_is_new_and_lets_go_of_what_is_old() {
+    // etcd itself has much more, so that it's we who refuse.
+    let etcd = Etcd::start().await;
+    let mut options = etcd.options();
+    options.quota_bytes = QUOTA_BYTES as u64;
+    let store = open(options.clone());
+    let small = write(&store, "small", Revision::ZERO).await.expect("it's free");
+    // It looks, but its turn doesn't come.
+    store.keep(Upkeep { every: 10 * PATIENCE, look_every: Duration::from_millis(50), ..quick() });
+    let mut last = Revision::ZERO;
+    while store.space_percent() < FULL_PERCENT {
+        last = write_big(&store, last).await.expect("what exists can change");
+    }
+    let refused = write(&store, "new", Revision::ZERO).await;
+    assert!(matches!(&refused, Err(Error::Unavailable(why)) if why.contains("nothing new is created")), "{refused:?}");
+    let old_too = Transaction { writes: vec![put(resource("small"), Revision::ZERO)], ..Transaction::default() };
+    assert!(matches!(store.commit(old_too).await, Err(Error::Conflict { .. })), "what is wrong anyway is said first");
+    remove(&store, "small", small).await.expect("deletes pass");
+
+    let keeper = open(options);
+    keeper.keep(quick());
+    until("there is space again", || async { write(&store, "new", Revision::ZERO).await.is_ok() }).await;
+}

@@ -1,7 +1,7 @@
 //! One watch, pulled by whoever reads it: a position in the ring, a filter, and at most one look's worth of items. So a
 //! slow reader holds nothing but that; what it lags is coalesced when it looks again.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use kinds::KINDS;
@@ -9,7 +9,7 @@ use model::{Filter, Object, Revision};
 use store::{Bookmark, Error, Result, ShardDigest, ShardSet, WatchItem, WatchOptions, WatchStream};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep_until},
+    time::{Instant, Sleep, sleep_until},
 };
 
 use crate::{
@@ -115,6 +115,7 @@ struct Watcher {
     /// Since when the reader could be told more.
     untold_since: Option<Instant>,
     bookmark_due: Instant,
+    alarm: Pin<Box<Sleep>>,
     ended: bool,
 }
 
@@ -148,6 +149,7 @@ impl Watcher {
             items: VecDeque::new(),
             untold_since: None,
             bookmark_due,
+            alarm: Box::pin(sleep_until(bookmark_due)),
             ended: false,
             shared,
         };
@@ -180,6 +182,10 @@ impl Watcher {
         if !self.filter.node.is_empty() {
             due = due.min(Instant::now() + NODE_LOOK_EVERY);
         }
+        // A timer costs more than a look: it's kept while it's due at the same time.
+        if self.alarm.deadline() != due {
+            self.alarm.as_mut().reset(due);
+        }
         let shards = async {
             if let Some(shards) = &mut self.shards
                 && shards.changed().await.is_ok()
@@ -190,10 +196,9 @@ impl Watcher {
             std::future::pending().await
         };
         let awaited = self.awaited.filter(|_| !self.filter.node.is_empty());
-        let mut progress = self.shared.wakes.progress();
         let reached = async {
             match awaited {
-                Some(awaited) => drop(progress.wait_for(|revision| *revision >= awaited).await),
+                Some(awaited) => drop(self.shared.wakes.progress().wait_for(|revision| *revision >= awaited).await),
                 None => std::future::pending().await,
             }
         };
@@ -201,7 +206,7 @@ impl Watcher {
             _ = self.wake.changed() => {}
             () = reached => {}
             () = shards => {}
-            () = sleep_until(due) => {}
+            () = self.alarm.as_mut() => {}
         }
     }
 
@@ -226,6 +231,7 @@ impl Watcher {
         }
         if matches!(self.at, At::After(revision) if revision > cache.revision) {
             // It comes from a server that is ahead.
+            self.bookmark_due = Instant::now() + self.shared.config.bookmark_every;
             return;
         }
         let wanted = self.wanted();

@@ -13,6 +13,7 @@ use std::{
 };
 
 use etcd_client::{Channel, Client, ConnectOptions, KvClient, LeaseClient, WatchClient};
+use store::Error;
 use tokio::{sync::OnceCell, time::Instant};
 use tonic::transport::Endpoint;
 use tracing::warn;
@@ -177,7 +178,8 @@ impl Pool {
             && self.members.len() > 1
         {
             self.failovers.fetch_add(1, Ordering::Relaxed);
-            warn!(from = self.member(turn).name, to = self.member(turn + 1).name, ?why, "etcd endpoint passed over");
+            let (from, to, why) = (&self.member(turn).name, &self.member(turn + 1).name, Error::from(why.clone()));
+            warn!(from, to, %why, "etcd endpoint passed over");
         }
     }
 

@@ -28,6 +28,9 @@ pub const TIGHT_PERCENT: u64 = 80;
 /// From here on nothing new is taken, so that what exists can still change and be deleted.
 pub const FULL_PERCENT: u64 = 90;
 
+/// Until etcd first answers: what was found should be said soon after the start.
+const GREET_EVERY: Duration = Duration::from_secs(1);
+
 /// What is kept how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upkeep {
@@ -81,7 +84,8 @@ async fn run(store: Weak<Inner>, upkeep: Upkeep) {
             known = store.take_turn(&upkeep, known.unwrap_or_default()).await.or(known);
         }
         drop(store);
-        sleep(upkeep.look_every.min(upkeep.every)).await;
+        let pause = upkeep.look_every.min(upkeep.every);
+        sleep(if greeted { pause } else { pause.min(GREET_EVERY) }).await;
     }
 }
 

@@ -7,7 +7,7 @@
 //!            Take answered / seen as owner          cache reached the claim's revision
 //!   (none) -------------------------------> Barrier -----------------------------------> Active
 //!      ^                                       |                                          |  ^
-//!      |      another owner or epoch is seen   |              should be another's, who is |  | should be mine
+//!      |      another owner or epoch is seen   |       should be another's, who is warm   |  | should be mine
 //!      +---------------------------------------+---------------------- Draining <---------+--+ again
 //!                                     HandOver answered / seen
 //! ```
@@ -24,8 +24,11 @@ use crate::ring;
 
 #[cfg(test)]
 mod checker;
+mod holds;
 #[cfg(test)]
 mod tests;
+
+pub use holds::{Hold, Holds, Phase, taken};
 
 /// The coordination state, as far as claims go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,30 +47,17 @@ pub struct Peer {
     pub warm: BTreeSet<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owned {
     pub owner: String,
     pub epoch: Epoch,
     pub revision: Revision,
 }
 
-/// One claim that this replica took.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Hold {
-    pub epoch: Epoch,
-    /// Of the claim's change: the barrier.
-    pub revision: Revision,
-    pub phase: Phase,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// Owner, but may not have seen yet what the owner before wrote: acts on nothing.
-    Barrier,
-    /// Acts.
-    Active,
-    /// Starts nothing new; hands over once the step in flight has ended.
-    Draining { to: String },
+impl Owned {
+    pub fn of(claim: &v1::Claim) -> Self {
+        Self { owner: claim.owner.clone(), epoch: Epoch(claim.epoch), revision: Revision(claim.revision) }
+    }
 }
 
 /// What only this replica knows.
@@ -91,12 +81,12 @@ pub enum Action {
     HandOver(Request),
     /// The hold becomes this.
     Set(String, Hold),
-    /// Not ours any more.
-    Drop(String),
+    /// Not ours any more at that epoch.
+    Drop(String, Epoch),
 }
 
 /// A `ClaimChange`, as a value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Request {
     pub claim: String,
     pub expected: (String, Epoch),
@@ -123,11 +113,7 @@ impl Seen {
             let peer = Peer { ready: report.ready && !report.leaving, warm: report.warm.into_iter().collect() };
             (member.session.clone(), peer)
         });
-        let claims = coordination.claims.iter().map(|claim| {
-            let owned =
-                Owned { owner: claim.owner.clone(), epoch: Epoch(claim.epoch), revision: Revision(claim.revision) };
-            (claim.name.clone(), owned)
-        });
+        let claims = coordination.claims.iter().map(|claim| (claim.name.clone(), Owned::of(claim)));
         Self { controllers: controllers.collect(), claims: claims.collect() }
     }
 
@@ -154,12 +140,14 @@ impl Seen {
 }
 
 /// Everything to do now. `names` are all claims of the cluster, in any order.
-pub fn decide(me: &str, names: &[String], seen: &Seen, holds: &BTreeMap<String, Hold>, local: &Local) -> Vec<Action> {
+pub fn decide(me: &str, names: &[String], seen: &Seen, holds: &Holds, local: &Local) -> Vec<Action> {
     let assignment = seen.assignment(names);
     let decide_one = |name: &String| {
         let target = assignment.get(name).map(String::as_str);
         match holds.get(name) {
             Some(hold) => held(me, name, hold, target, seen, local),
+            // A view from before our own time ended says nothing.
+            None if holds.is_over(name, seen.claim(name).epoch) => None,
             None => not_held(me, name, target, seen, local),
         }
     };
@@ -190,7 +178,7 @@ fn not_held(me: &str, name: &str, target: Option<&str>, seen: &Seen, local: &Loc
 fn held(me: &str, name: &str, hold: &Hold, target: Option<&str>, seen: &Seen, local: &Local) -> Option<Action> {
     let claim = seen.claim(name);
     if claim.epoch > hold.epoch || (claim.epoch == hold.epoch && claim.owner != me) {
-        return Some(Action::Drop(name.to_owned()));
+        return Some(Action::Drop(name.to_owned(), hold.epoch));
     }
     // A view from before our own change says nothing.
     let view_is_old = claim.epoch < hold.epoch;
@@ -210,9 +198,4 @@ fn held(me: &str, name: &str, hold: &Hold, target: Option<&str>, seen: &Seen, lo
             owner_must_be_dead: false,
         })),
     }
-}
-
-/// What a positive answer to `Take`, or seeing oneself as the owner, makes of it.
-pub fn taken(epoch: Epoch, revision: Revision) -> Hold {
-    Hold { epoch, revision, phase: Phase::Barrier }
 }

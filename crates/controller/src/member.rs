@@ -8,7 +8,7 @@ use std::{
 
 use api::v1;
 use futures::StreamExt;
-use model::{Fence, Key, LEADER, Revision, Time, shard_claim, shard_of_claim};
+use model::{Epoch, Fence, Key, LEADER, Time, shard_claim, shard_of_claim};
 use store::{Error, SessionOpen};
 use tokio::{
     sync::{Notify, watch},
@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     Shared,
-    claims::{self, Action, Hold, Local, Phase, Request, Seen},
+    claims::{self, Action, Hold, Holds, Local, Owned, Phase, Request, Seen},
     execute::MOVES_MAX,
     ring,
     stats::add,
@@ -39,7 +39,7 @@ pub struct Holdings {
 #[derive(Default)]
 struct Held {
     session: String,
-    holds: BTreeMap<String, Hold>,
+    holds: Holds,
     busy: HashMap<String, usize>,
     /// Moves in a step, where conflicts made them fewer.
     moves: HashMap<Key, usize>,
@@ -51,6 +51,22 @@ struct Held {
 pub struct Busy<'a> {
     holdings: &'a Holdings,
     claim: String,
+    /// What its step is compared with: the epoch that was active when the look began, and no later one, whose barrier
+    /// the cache may not have reached.
+    pub fence: Fence,
+    epoch: Epoch,
+}
+
+impl Busy<'_> {
+    pub fn claim(&self) -> &str {
+        &self.claim
+    }
+
+    /// The store refused the step.
+    pub fn fenced(&self) {
+        self.holdings.lock().holds.end(&self.claim, self.epoch);
+        self.holdings.changed.notify_one();
+    }
 }
 
 impl Drop for Busy<'_> {
@@ -78,28 +94,14 @@ impl Holdings {
     /// Begins a look under the claim, if it's active.
     pub fn enter(&self, claim: &str) -> Option<Busy<'_>> {
         let mut held = self.lock();
-        if !held.is_active(claim) {
-            return None;
-        }
+        let epoch = held.holds.get(claim).filter(|hold| hold.phase == Phase::Active)?.epoch;
         *held.busy.entry(claim.to_owned()).or_default() += 1;
-        Some(Busy { holdings: self, claim: claim.to_owned() })
-    }
-
-    /// What a step under the claim is compared with.
-    pub fn fence(&self, claim: &str) -> Option<Fence> {
-        let held = self.lock();
-        let hold = held.holds.get(claim)?;
-        Some(Fence::Claim { claim: claim.to_owned(), epoch: hold.epoch, session: held.session.clone() })
+        let fence = Fence::Claim { claim: claim.to_owned(), epoch, session: held.session.clone() };
+        Some(Busy { holdings: self, claim: claim.to_owned(), fence, epoch })
     }
 
     pub fn is_active(&self, claim: &str) -> bool {
-        self.lock().is_active(claim)
-    }
-
-    /// The store refused a write under it.
-    pub fn lose(&self, claim: &str) {
-        self.lock().holds.remove(claim);
-        self.changed.notify_one();
+        self.lock().holds.is_active(claim)
     }
 
     pub fn moves_max(&self, key: &Key) -> usize {
@@ -124,7 +126,7 @@ impl Holdings {
         std::mem::take(&mut self.lock().checked)
     }
 
-    /// More is covered: claims may become active.
+    /// More may be due: more is covered, or a hold changed.
     pub fn look_again(&self) {
         self.changed.notify_one();
     }
@@ -132,12 +134,6 @@ impl Holdings {
     pub fn swept(&self, now: Time) {
         self.lock().last_sweep = now;
         self.changed.notify_one();
-    }
-}
-
-impl Held {
-    fn is_active(&self, claim: &str) -> bool {
-        self.holds.get(claim).is_some_and(|hold| hold.phase == Phase::Active)
     }
 }
 
@@ -161,7 +157,7 @@ pub async fn run(shared: Arc<Shared>, shards: u32, mut shutdown: watch::Receiver
         if let End::Left = member.live(&mut shutdown).await {
             return;
         }
-        shared.holdings.lock().holds.clear();
+        shared.holdings.lock().holds = Holds::default();
         shared.queue.retain(|_| false);
     }
 }
@@ -266,7 +262,7 @@ impl Member {
     }
 
     fn in_barrier(&self) -> bool {
-        self.shared.holdings.lock().holds.values().any(|hold| hold.phase == Phase::Barrier)
+        self.shared.holdings.lock().holds.iter().any(|(_, hold)| hold.phase == Phase::Barrier)
     }
 
     /// Leaving, and nothing is held, or nobody takes it, or it took too long.
@@ -318,16 +314,11 @@ impl Member {
 
     fn claim_answered(&mut self, request: &Request, result: store::Result<v1::Claim>) {
         match result {
-            Ok(claim) if claim.owner == self.session => {
+            Ok(claim) => {
                 self.pending.remove(&request.claim);
-                add(&self.shared.stats.claims_taken, 1);
-                let hold = claims::taken(model::Epoch(claim.epoch), Revision(claim.revision));
-                self.shared.holdings.lock().holds.insert(request.claim.clone(), hold);
-            }
-            Ok(_) => {
-                self.pending.remove(&request.claim);
-                add(&self.shared.stats.claims_handed_over, 1);
-                self.shared.holdings.lock().holds.remove(&request.claim);
+                let stats = &self.shared.stats;
+                add(if claim.owner == self.session { &stats.claims_taken } else { &stats.claims_handed_over }, 1);
+                self.shared.holdings.lock().holds.granted(&self.session, &request.claim, &Owned::of(&claim));
             }
             Err(error) => {
                 debug!(claim = %request.claim, %error, "claim request refused");
@@ -350,9 +341,10 @@ impl Member {
             match action {
                 Action::Take(request) | Action::HandOver(request) => self.request(request),
                 Action::Set(claim, hold) => self.set(claim, hold),
-                Action::Drop(claim) => {
-                    info!(%claim, "not ours any more");
-                    self.shared.holdings.lock().holds.remove(&claim);
+                Action::Drop(claim, epoch) => {
+                    info!(%claim, %epoch, "not ours any more");
+                    self.shared.holdings.lock().holds.end(&claim, epoch);
+                    self.shared.holdings.look_again();
                 }
             }
         }
@@ -375,8 +367,13 @@ impl Member {
         if active && !self.is_warm(&claim) {
             return;
         }
-        let was = self.shared.holdings.lock().holds.insert(claim.clone(), hold.clone());
-        if active && was.is_none_or(|before| before.phase == Phase::Barrier) {
+        let was = self.shared.holdings.lock().holds.set(&claim, hold.clone());
+        if was.as_ref() != Some(&hold) {
+            // More may follow at once: a hand-over, once it drains.
+            self.shared.holdings.look_again();
+        }
+        // What came up while it was in the barrier, or draining, was passed over.
+        if active && was.is_none_or(|before| before.phase != Phase::Active) {
             debug!(%claim, epoch = %hold.epoch, "owned");
             if claim == LEADER {
                 self.shared.cache.set_live_since_now();
@@ -409,7 +406,7 @@ impl Member {
     /// Watches what it holds and what it should hold; the leader watches everything.
     fn choose_shards(&mut self) {
         let held = self.shared.holdings.lock();
-        let mine = |name: &&String| held.holds.contains_key(*name) || self.assignment.get(*name) == Some(&self.session);
+        let mine = |name: &&String| held.holds.contains(name) || self.assignment.get(*name) == Some(&self.session);
         let names: Vec<&String> = self.names.iter().filter(mine).collect();
         let shards: Vec<u32> = match names.iter().any(|n| *n == LEADER) {
             true => (0..self.shards).collect(),
@@ -446,9 +443,8 @@ impl Member {
         // Depths move all the time: they are not news, and are filled in when something is said anyway.
         let assignment = self.seen.assignment(&self.names);
         let held = self.shared.holdings.lock();
-        let due =
-            self.names.iter().filter(|n| assignment.get(*n) == Some(&self.session) && !held.holds.contains_key(*n));
-        let owned = held.holds.keys().filter_map(|claim| shard_of_claim(claim));
+        let due = self.names.iter().filter(|n| assignment.get(*n) == Some(&self.session) && !held.holds.contains(n));
+        let owned = held.holds.iter().filter_map(|(claim, _)| shard_of_claim(claim));
         v1::MemberReport {
             ready: self.seen_any,
             leaving: self.leaving.is_some(),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use kinds::{RECONCILERS, Reconciler, Scope, moves};
-use model::{LEADER, Next, Time, Until, shard_claim};
+use model::{Fence, LEADER, Next, Time, Until, shard_claim};
 use store::{Class, Error, Transaction};
 use tracing::{debug, error, info, warn};
 
@@ -14,6 +14,7 @@ use crate::{
     Shared,
     cache::until,
     execute::{self, Under, Wanted},
+    member::Busy,
     queue::{Done, Work},
     stats::{Outcome, add},
 };
@@ -40,16 +41,16 @@ impl Shared {
         let reconciler = RECONCILERS[work.reconciler];
         let Some(claim) = self.claim_of(reconciler, work) else { return Done::Forget };
         // Not the owner (any more): whoever is looks at everything of the claim when it takes it.
-        let Some(_busy) = self.holdings.enter(&claim) else { return Done::Forget };
+        let Some(busy) = self.holdings.enter(&claim) else { return Done::Forget };
         if !self.cache.has_own_write(&work.key) {
             // The event of that very write wakes this key again; the sweep does if it's lost.
             add(&self.stats.put_off, 1);
             return Done::Forget;
         }
-        match self.decide(reconciler, work, &claim) {
+        match self.decide(reconciler, work, &busy.fence) {
             Decided::Nothing => Done::Forget,
             Decided::Rest(next, now) => self.rest(&next, now),
-            Decided::Write(transaction, next) => self.write(work, &claim, *transaction, &next).await,
+            Decided::Write(transaction, next) => self.write(work, &busy, *transaction, &next).await,
         }
     }
 
@@ -60,8 +61,7 @@ impl Shared {
         }
     }
 
-    fn decide(&self, reconciler: &dyn Reconciler, work: &Work, claim: &str) -> Decided {
-        let Some(fence) = self.holdings.fence(claim) else { return Decided::Nothing };
+    fn decide(&self, reconciler: &dyn Reconciler, work: &Work, fence: &Fence) -> Decided {
         let decided = self.cache.view(|view| {
             let Some(own) = view.world.get(&work.key) else { return Decided::Nothing };
             let decision = reconciler.plan(view, own);
@@ -79,7 +79,7 @@ impl Shared {
             let wanted = Wanted { reconciler, own, step, status: decision.status.as_ref(), why };
             let actor = format!("controller/{}", self.config.name);
             let moves_max = self.holdings.moves_max(&work.key);
-            let under = Under { fence, actor: &actor, now: view.now, moves_max };
+            let under = Under { fence: fence.clone(), actor: &actor, now: view.now, moves_max };
             let transaction = execute::transaction(view.world, &wanted, &under);
             Decided::Write(Box::new(transaction), decision.next)
         });
@@ -98,7 +98,7 @@ impl Shared {
         }
     }
 
-    async fn write(&self, work: &Work, claim: &str, transaction: Transaction, next: &Next) -> Done {
+    async fn write(&self, work: &Work, busy: &Busy<'_>, transaction: Transaction, next: &Next) -> Done {
         let (verb, writes) =
             (transaction.note.as_ref().map(|n| n.verb.clone()).unwrap_or_default(), transaction.writes.len());
         let committed = tokio::time::timeout(self.config.commit_timeout, self.store.commit(transaction)).await;
@@ -106,18 +106,18 @@ impl Shared {
         match result {
             Ok(revision) => {
                 let why = next.why();
-                info!(key = %work.key, %verb, writes, %claim, %revision, why = why.reason, "{}", why.message);
+                info!(key = %work.key, %verb, writes, claim = busy.claim(), %revision, why = why.reason, "{}", why.message);
                 self.stats.count(Outcome::Stepped);
                 self.holdings.reset_moves(&work.key);
                 self.cache.note_write(&work.key, revision);
                 // Usually the event has not come back yet, and wakes the key; if it came before the answer, look now.
                 if self.cache.has_own_write(&work.key) { Done::Again } else { Done::Forget }
             }
-            Err(error) => self.failed(work, claim, &verb, &error).await,
+            Err(error) => self.failed(work, busy, &verb, &error).await,
         }
     }
 
-    async fn failed(&self, work: &Work, claim: &str, verb: &str, error: &Error) -> Done {
+    async fn failed(&self, work: &Work, busy: &Busy<'_>, verb: &str, error: &Error) -> Done {
         match error.class() {
             Class::Conflict => {
                 debug!(key = %work.key, %verb, %error, "the world moved");
@@ -126,9 +126,9 @@ impl Shared {
                 Done::Backoff
             }
             Class::Fenced => {
-                warn!(key = %work.key, %verb, %claim, %error, "write refused: not the owner any more");
+                warn!(key = %work.key, %verb, claim = busy.claim(), %error, "write refused: not the owner any more");
                 self.stats.count(Outcome::Fenced);
-                self.holdings.lose(claim);
+                busy.fenced();
                 Done::Forget
             }
             Class::Unknown => {

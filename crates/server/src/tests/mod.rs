@@ -9,4 +9,5 @@ mod lists;
 mod nodes;
 mod parts;
 mod replay;
+mod restore;
 mod watches;

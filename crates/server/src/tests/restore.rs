@@ -1,0 +1,121 @@
+//! A store that becomes another one below a running server, as a restored backup does.
+
+use std::sync::{Arc, RwLock};
+
+use api::v1;
+use async_trait::async_trait;
+use model::{Key, Object, Revision};
+use store::{
+    ClaimChange, Cluster, CoordinationStream, Faults, Faulty, Head, HistoryQuery, List, LogRecord, Memory, Page,
+    Result, ResumeToken, SessionOpen, Store, Transaction, WatchItem, WatchOptions, WatchStream,
+};
+
+use super::fixtures::*;
+use crate::Readiness;
+
+/// Whichever store it is now.
+struct Current(RwLock<Arc<Memory>>);
+
+impl Current {
+    fn now(&self) -> Arc<Memory> {
+        self.0.read().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Store for Current {
+    async fn cluster(&self) -> Result<Cluster> {
+        self.now().cluster().await
+    }
+    async fn get(&self, key: &Key) -> Result<Option<Object>> {
+        self.now().get(key).await
+    }
+    async fn list(&self, list: List) -> Result<Page> {
+        self.now().list(list).await
+    }
+    async fn watch(&self, options: WatchOptions) -> Result<WatchStream> {
+        self.now().watch(options).await
+    }
+    async fn commit(&self, transaction: Transaction) -> Result<Revision> {
+        self.now().commit(transaction).await
+    }
+    async fn head(&self) -> Result<Head> {
+        self.now().head().await
+    }
+    async fn coordination(&self) -> Result<CoordinationStream> {
+        self.now().coordination().await
+    }
+    async fn open_session(&self, open: SessionOpen) -> Result<u64> {
+        self.now().open_session(open).await
+    }
+    async fn beat(&self, session: &str, report: Option<v1::MemberReport>) -> Result<()> {
+        self.now().beat(session, report).await
+    }
+    async fn end_session(&self, session: &str, attach: Option<u64>) -> Result<bool> {
+        self.now().end_session(session, attach).await
+    }
+    async fn change_claim(&self, change: ClaimChange) -> Result<v1::Claim> {
+        self.now().change_claim(change).await
+    }
+    async fn history(&self, query: HistoryQuery) -> Result<Vec<LogRecord>> {
+        self.now().history(query).await
+    }
+    async fn trim_history(&self, up_to: Revision) -> Result<usize> {
+        self.now().trim_history(up_to).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_incarnation_ends_every_watch_and_is_served_from_then_on() {
+    let current = Arc::new(Current(RwLock::new(Arc::default())));
+    let faults = Faults::new();
+    let server = over(Arc::new(Faulty::new(current.clone(), faults.clone()))).await;
+    let old = server.cluster().await.unwrap().incarnation;
+    for name in ["one", "two", "three"] {
+        declare(&server, name).await;
+    }
+    let mut watch = Watch::open(server.as_ref(), WatchOptions::default()).await;
+    let (_, revision) = watch.snapshot().await;
+    // The store goes away, and comes back from a backup that has one of them.
+    let backup = Arc::new(Memory::default());
+    let other = over(backup.clone()).await;
+    let kept = declare(&other, "one").await;
+    faults.cut(true);
+    *current.0.write().unwrap() = backup;
+    faults.cut(false);
+    let mut readiness = server.readiness();
+    let WatchItem::End { reason, .. } = watch.next().await else { panic!("what it knows is no more") };
+    assert_eq!(reason, "STORE_ROLLED_BACK");
+    readiness.wait_for(|readiness| *readiness == Readiness::Ready).await.unwrap();
+    assert_eq!(get(&server, &Key::of(&metadata(&kept))).await, kept);
+    assert_ne!(server.cluster().await.unwrap().incarnation, old);
+    let resume = Some(ResumeToken { incarnation: old, revision });
+    let mut watch = Watch::open(server.as_ref(), WatchOptions { resume, ..Default::default() }).await;
+    assert_eq!(watch.snapshot().await.0.len(), 2, "the placement and the service");
+    declare(&server, "four").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_into_another_incarnation_is_refused_and_makes_the_server_look() {
+    let current = Arc::new(Current(RwLock::new(Arc::default())));
+    let server = over(current.clone()).await;
+    let old = server.cluster().await.unwrap().incarnation;
+    declare(&server, "one").await;
+    let backup = Arc::new(Memory::default());
+    over(backup.clone()).await;
+    // The old one's watch still stands, so that only a commit can tell.
+    *current.0.write().unwrap() = backup;
+    let write = Transaction {
+        actor: Some(model::Actor::new("server", "s1")),
+        fence: None,
+        ..step(model::Fence::Session { session: String::new(), attach: 0 }, vec![])
+    };
+    let refused = server.commit(write).await;
+    assert!(matches!(refused, Err(store::Error::WrongIncarnation(_))), "{refused:?}");
+    let mut incarnation = server.cluster().await.map(|cluster| cluster.incarnation);
+    while !incarnation.as_ref().is_ok_and(|now| *now != old) {
+        tokio::task::yield_now().await;
+        incarnation = server.cluster().await.map(|cluster| cluster.incarnation);
+    }
+    declare(&server, "two").await;
+}

@@ -173,6 +173,8 @@ impl Follower {
         loop {
             let late = self.lag.map(|(deadline, _)| deadline);
             tokio::select! {
+                // What came while a slow reader was waited for isn't late.
+                biased;
                 message = watch.message() => {
                     let ended = match message {
                         Ok(Some(message)) => self.take(&message).await?,

@@ -51,7 +51,7 @@ async fn nothing_is_listed_anew_while_nothing_lies() {
         last = write(&lied.writer, &format!("s{n}"), Revision::ZERO).await.expect("it's free");
     }
     let counts = lied.assert_healed(&mut reader, last).await;
-    assert_eq!(counts, Counts::default());
+    assert_eq!((counts.lies(), counts.relists_compacted, counts.repeated_events), (0, 0, 0));
 }
 
 #[tokio::test]

@@ -101,9 +101,12 @@ async fn a_commit_into_another_incarnation_is_refused_and_makes_the_server_look(
     let server = over(current.clone()).await;
     let old = server.cluster().await.unwrap().incarnation;
     declare(&server, "one").await;
+    let mut watch = Watch::open(server.as_ref(), WatchOptions::default()).await;
+    watch.snapshot().await;
     let backup = Arc::new(Memory::default());
     over(backup.clone()).await;
     // The old one's watch still stands, so that only a commit can tell.
+    let _standing = current.now();
     *current.0.write().unwrap() = backup;
     let write = Transaction {
         actor: Some(model::Actor::new("server", "s1")),
@@ -112,10 +115,9 @@ async fn a_commit_into_another_incarnation_is_refused_and_makes_the_server_look(
     };
     let refused = server.commit(write).await;
     assert!(matches!(refused, Err(store::Error::WrongIncarnation(_))), "{refused:?}");
-    let mut incarnation = server.cluster().await.map(|cluster| cluster.incarnation);
-    while !incarnation.as_ref().is_ok_and(|now| *now != old) {
-        tokio::task::yield_now().await;
-        incarnation = server.cluster().await.map(|cluster| cluster.incarnation);
-    }
+    let WatchItem::End { reason, .. } = watch.next().await else { panic!("what it knows is no more") };
+    assert_eq!(reason, "STORE_ROLLED_BACK");
+    server.ready().await;
+    assert_ne!(server.cluster().await.unwrap().incarnation, old);
     declare(&server, "two").await;
 }

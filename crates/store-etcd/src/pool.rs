@@ -22,6 +22,8 @@ use crate::{Failure, Options, OptionsError};
 
 /// Of one attempt of a call that may be tried elsewhere.
 const ATTEMPT_MAX: Duration = Duration::from_secs(1);
+/// With less time left none is begun: it would only hide why the one before failed.
+const ATTEMPT_MIN: Duration = Duration::from_millis(200);
 const CONNECT_MAX: Duration = Duration::from_millis(500);
 /// Between attempts, so that a dead etcd isn't asked in a hot loop.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -126,7 +128,7 @@ impl Pool {
             if failure.is_transient() {
                 self.pass_over(turn, &failure);
             }
-            if !matches!(failure, Failure::NotDone(_)) || Instant::now() + PAUSE >= deadline {
+            if !matches!(failure, Failure::NotDone(_)) || Instant::now() + PAUSE + ATTEMPT_MIN >= deadline {
                 return Err(failure);
             }
             tokio::time::sleep(PAUSE).await;

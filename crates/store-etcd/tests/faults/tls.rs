@@ -68,7 +68,7 @@ async fn without_one_it_is_refused_and_says_why() {
 /// What it says to those options.
 async fn refused(etcd: &Etcd, change: impl FnOnce(&mut Options)) -> String {
     let mut options = etcd.options();
-    options.deadline = Duration::from_secs(1);
+    options.deadline = Duration::from_secs(2);
     change(&mut options);
     let store = EtcdStore::new(options).expect("the files are there");
     match store.cluster().await {

@@ -87,6 +87,8 @@ pub struct Found {
     pub resource: v1::Resource,
     pub memory: Memory,
     pub ready: bool,
+    /// It was being stopped for good.
+    pub stop: bool,
     pub run: FoundRun,
 }
 
@@ -190,6 +192,8 @@ pub trait Driver: Send + Sync + 'static {
     fn unenforced(&self, limits: &Limits) -> Option<String>;
 
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()>;
+
+    async fn note_stop(&self, id: &Id, stop: bool) -> Result<()>;
 
     /// Forgets an instance of which nothing runs. Its logs may be kept for a while.
     async fn forget(&self, id: &Id) -> Result<()>;

@@ -85,7 +85,12 @@ impl Outbox {
         for key in refused {
             tracing::debug!(%key, "report refused: its record is gone, or another's");
         }
-        self.known.extend(self.in_flight.drain(..));
+        for (uid, report) in self.in_flight.drain(..) {
+            if report.gone {
+                tracing::info!(uid = %uid, "its tree is gone, and its record may go");
+            }
+            self.known.insert(uid, report);
+        }
         self.node_known = self.node_in_flight.take().or(self.node_known.take());
         self.busy = false;
     }

@@ -42,6 +42,8 @@ pub struct Seen {
     pub ready: bool,
     /// What the driver was last told of `ready`.
     pub ready_noted: bool,
+    /// What the driver was last told of whether it was stopped for good; nothing yet where it was never started.
+    pub stop_noted: Option<bool>,
     /// The node had trouble: nothing before that time.
     pub not_before: Option<Time>,
     /// It may run only in contact with a server: not started from then on, unless one is heard.
@@ -76,6 +78,8 @@ pub enum Action {
     Clean,
     Look,
     NoteReady(bool),
+    /// Before a stop for good: the next agent must not start it again, though it may find no record of it.
+    NoteStop(bool),
     Forget,
     /// Nothing before that time, unless something changes.
     Wait(Time),
@@ -126,17 +130,16 @@ pub fn plan(want: Want, seen: &Seen, backoff: &Backoff, now: Time) -> Action {
     if let Some(time) = seen.not_before.filter(|t| now < *t) {
         return Action::Wait(time);
     }
+    let end = ends(want, seen);
     match (&seen.run, want) {
         (Run::Broken, _) => Action::Clean,
         (Run::Unknown, _) => Action::Look,
-        (Run::Running { stopping }, Want::Stop | Want::Forget | Want::Stray { stop: true }) => {
-            stop(*stopping, seen.grace, now)
-        }
-        (Run::Running { stopping }, _) if seen.dead || stopping.is_some() => stop(*stopping, seen.grace, now),
+        (_, _) if seen.stop_noted.is_some_and(|noted| noted != end) => Action::NoteStop(end),
+        (Run::Running { stopping }, _) if end || seen.dead || stopping.is_some() => stop(*stopping, seen.grace, now),
         (Run::Running { .. }, _) if seen.ready != seen.ready_noted => Action::NoteReady(seen.ready),
         (Run::Running { .. }, _) => Action::Nothing,
-        (_, Want::Stop) => Action::Nothing,
         (_, Want::Forget | Want::Stray { stop: true }) => Action::Forget,
+        _ if end => Action::Nothing,
         (Run::Exited(exit), _) if finished(seen.restart, exit) => Action::Nothing,
         _ if seen.start_until.is_some_and(|until| now >= until) => Action::Nothing,
         (Run::Never, _) => Action::Start { again: false },
@@ -144,6 +147,15 @@ pub fn plan(want: Want, seen: &Seen, backoff: &Backoff, now: Time) -> Action {
             time if now < time => Action::Wait(time),
             _ => Action::Start { again: true },
         },
+    }
+}
+
+/// Whether it's to end for good. What was decided before isn't given up for not knowing.
+fn ends(want: Want, seen: &Seen) -> bool {
+    match want {
+        Want::Stop | Want::Forget | Want::Stray { stop: true } => true,
+        Want::Run => false,
+        Want::Stray { stop: false } | Want::Unknown => seen.stop_noted == Some(true),
     }
 }
 

@@ -66,6 +66,7 @@ impl Slot {
                 ready_noted: false,
                 not_before: None,
                 start_until: None,
+                stop_noted: None,
             },
             template,
             memory: Memory::default(),
@@ -86,6 +87,8 @@ impl Slot {
         let mut slot = Self::new(&Assigned::read(found.resource)?);
         slot.remember(found.memory);
         slot.seen.ready_noted = found.ready;
+        slot.seen.stop_noted = Some(found.stop);
+        slot.explicit = found.stop;
         let started = slot.look(found.run);
         Some((slot, started))
     }
@@ -94,6 +97,7 @@ impl Slot {
         self.seen.started = memory.started;
         self.seen.failures = memory.failures;
         self.memory = memory;
+        self.seen.stop_noted.get_or_insert(false);
     }
 
     /// The record as it is now. The template of an instance never changes, but what is found on disk may be older.
@@ -103,7 +107,7 @@ impl Slot {
         self.template = Arc::clone(&assigned.template);
         self.seen.restart = assigned.template.restart;
         self.seen.grace = assigned.template.stop_grace;
-        self.explicit |= assigned.deleting;
+        self.explicit = assigned.deleting;
         self.stray_stop = false;
     }
 
@@ -243,7 +247,10 @@ impl Slot {
             key: Some((&self.id.key).into()),
             uid: self.id.uid.to_string(),
             status: Some(status::status(&facts, backoff)),
-            gone: want == Want::Stop && self.busy.is_none() && matches!(self.seen.run, Run::Never | Run::Exited(_)),
+            gone: want == Want::Stop
+                && self.busy.is_none()
+                && self.seen.stop_noted != Some(false)
+                && matches!(self.seen.run, Run::Never | Run::Exited(_)),
         }
     }
 }

@@ -75,6 +75,7 @@ pub enum Done {
     Cleaned(Result<Exit>),
     Looked(Result<FoundRun>),
     Noted(bool, Result<()>),
+    StopNoted(bool, Result<()>),
     Forgotten(Result<()>),
 }
 

@@ -10,3 +10,4 @@ mod python_client;
 mod recover;
 mod roles;
 mod rollout;
+mod torture;

@@ -57,6 +57,7 @@ struct Instance {
     resource: v1::Resource,
     memory: Memory,
     ready: bool,
+    stop: bool,
     well: bool,
     pid: i64,
     /// None: it runs.
@@ -155,6 +156,7 @@ impl Driver for Sim {
             resource: i.resource.clone(),
             memory: i.memory.clone(),
             ready: i.ready,
+            stop: i.stop,
             run: i.look(),
         };
         Ok(machine.instances.values().map(found).collect())
@@ -187,6 +189,7 @@ impl Driver for Sim {
             resource: (*launch.resource).clone(),
             memory,
             ready: false,
+            stop: false,
             well: true,
             pid: machine.next_pid,
             exit: watch::Sender::new(None),
@@ -219,6 +222,13 @@ impl Driver for Sim {
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()> {
         if let Some(instance) = self.machine.lock().expect("no holder panics").instances.get_mut(&id.uid) {
             instance.ready = ready;
+        }
+        Ok(())
+    }
+
+    async fn note_stop(&self, id: &Id, stop: bool) -> Result<()> {
+        if let Some(instance) = self.machine.lock().expect("no holder panics").instances.get_mut(&id.uid) {
+            instance.stop = stop;
         }
         Ok(())
     }

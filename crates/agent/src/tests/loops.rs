@@ -300,3 +300,20 @@ async fn what_must_run_at_most_once_is_not_started_while_cut_off() {
     world.server.set_down(false);
     world.server.until(|server| server.status(&key("once")).is_some_and(|s| s.ready && s.restarts == 2)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_stopped_for_good_is_not_started_by_an_agent_that_knows_nothing_yet() {
+    let mut world = World::new();
+    let keys = world.run(&["web-0", "web-1"]).await;
+    world.server.delete(&keys[0]);
+    world.server.until(|server| !server.exists(&keys[0])).await;
+    // Before it could hear that its report was taken, let alone forget.
+    world.kill_agent().await;
+    world.server.set_down(true);
+    world.start_agent();
+    world.after(600).await;
+    assert_eq!(world.sim.running(), keys[1..]);
+    world.server.set_down(false);
+    world.after(1).await;
+    assert_eq!(world.sim.observe().await.unwrap().len(), 1);
+}

@@ -29,6 +29,7 @@ fn check(want: Want, run: Run, change: impl FnOnce(&mut Seen), trouble: Option<&
         ready_noted: true,
         not_before: None,
         start_until: None,
+        stop_noted: None,
     };
     change(&mut seen);
     let memory = Memory { run: 1, ..Memory::default() };

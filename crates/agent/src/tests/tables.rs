@@ -27,6 +27,7 @@ fn seen(run: Run) -> Seen {
         ready_noted: true,
         not_before: None,
         start_until: None,
+        stop_noted: None,
     }
 }
 
@@ -36,6 +37,10 @@ fn at(seconds: i64) -> Time {
 
 fn exited(how: How, seconds: i64) -> Run {
     Run::Exited(Exit::new(how, at(seconds)))
+}
+
+fn noted(stop: bool, run: Run) -> Seen {
+    Seen { stop_noted: Some(stop), ..seen(run) }
 }
 
 fn running(stopping: Option<Stopping>) -> Run {
@@ -78,6 +83,15 @@ fn one_step_for_what_is_wanted_and_what_is_so() {
         (Want::Run, cut_off, Action::Nothing),
         (Want::Run, in_contact, start),
         (Want::Run, troubled, Action::Wait(at(101))),
+        // A stop for good is noted first, and then isn't given up.
+        (Want::Stop, noted(false, running(None)), Action::NoteStop(true)),
+        (Want::Stray { stop: true }, noted(false, running(None)), Action::NoteStop(true)),
+        (Want::Stop, noted(true, running(None)), Action::Stop),
+        (Want::Unknown, noted(true, running(None)), Action::Stop),
+        (Want::Unknown, noted(true, exited(How::Code(1), 99)), Action::Nothing),
+        (Want::Forget, noted(true, exited(How::Code(1), 99)), Action::Forget),
+        (Want::Run, noted(true, exited(How::Code(1), 99)), Action::NoteStop(false)),
+        (Want::Unknown, noted(false, running(None)), Action::Nothing),
         // A stop goes on, by degrees.
         (Want::Stop, seen(stopping(90, None)), Action::Wait(at(105))),
         (Want::Stop, seen(stopping(85, None)), Action::Kill),

@@ -55,6 +55,9 @@ impl Worker {
             Action::NoteReady(ready) => {
                 self.answer(uid, async move { Done::Noted(ready, driver.note_ready(&id, ready).await) });
             }
+            Action::NoteStop(stop) => {
+                self.answer(uid, async move { Done::StopNoted(stop, driver.note_stop(&id, stop).await) });
+            }
             Action::Forget => self.answer(uid, async move { Done::Forgotten(driver.forget(&id).await) }),
         }
     }
@@ -101,6 +104,14 @@ impl Worker {
             Done::Stopping { killed, outcome: Ok(()) } => slot.stopping(killed, now),
             Done::Cleaned(Ok(exit)) => slot.ended(exit),
             Done::Noted(ready, Ok(())) => slot.seen.ready_noted = ready,
+            Done::StopNoted(stop, outcome) => {
+                slot.seen.stop_noted = Some(stop);
+                // A full disk must not keep anything from being stopped.
+                if let Err(trouble) = outcome {
+                    self.node_trouble(trouble.0);
+                    return self.step(uid);
+                }
+            }
             Done::Looked(Err(trouble))
             | Done::Cleaned(Err(trouble))
             | Done::Noted(_, Err(trouble))

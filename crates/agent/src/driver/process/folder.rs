@@ -7,6 +7,7 @@
 //!     instance.pb                             the resource as it was last started
 //!     memory.json                             driver::Memory
 //!     lock                                    held by whoever keeps a run
+//!     stop                                    there while it is stopped for good
 //!     work/                                   where the program starts
 //!     runs/<n>/{env,supervisor,child,exit,log,log.1,..,ready}   of this run and the one before
 //! <data>/logs/<namespace>_<name>_<uid>/       logs of an instance that is gone
@@ -109,6 +110,17 @@ pub fn lock(path: &Path) -> io::Result<Option<File>> {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(e.into()),
+    }
+}
+
+/// An empty file that is there or isn't.
+pub fn mark(file: &Path, there: bool) -> io::Result<()> {
+    if there {
+        return File::create(file).map(drop);
+    }
+    match fs::remove_file(file) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
     }
 }
 

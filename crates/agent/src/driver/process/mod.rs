@@ -86,6 +86,8 @@ impl Config {
     }
 }
 
+/// There while an instance is stopped for good.
+const STOP: &str = "stop";
 /// How long a supervisor that is just being born may take to write down who it is.
 const BIRTH_MAX: Duration = Duration::from_secs(1);
 const BIRTH_PAUSE: Duration = Duration::from_millis(2);
@@ -197,6 +199,11 @@ impl Driver for Process {
         self.blocking(move |inner| inner.note_ready(&id, ready).map_err(trouble("noting readiness"))).await
     }
 
+    async fn note_stop(&self, id: &Id, stop: bool) -> Result<()> {
+        let file = Folder::of(&self.0.config.data_dir, id).0.join(STOP);
+        self.blocking(move |_| folder::mark(&file, stop).map_err(trouble("noting a stop"))).await
+    }
+
     async fn forget(&self, id: &Id) -> Result<()> {
         let id = id.clone();
         self.blocking(move |inner| inner.forget(&id).map_err(trouble("removing the instance's folder"))).await
@@ -256,7 +263,8 @@ impl Inner {
         self.ports.adopt(&id.uid, &memory.ports);
         let ready = self.folder(&id).run(memory.run).join("ready").exists();
         let run = self.look(&id, &memory);
-        Found { resource, memory, ready, run }
+        let stop = self.folder(&id).0.join(STOP).exists();
+        Found { resource, memory, ready, stop, run }
     }
 
     /// A machine that lost power may have lost it; then the runs' records tell how far it had come.
@@ -373,14 +381,7 @@ impl Inner {
     }
 
     fn note_ready(&self, id: &Id, ready: bool) -> io::Result<()> {
-        let file = self.folder(id).run(self.memory(id).run).join("ready");
-        if ready {
-            return File::create(file).map(drop);
-        }
-        match fs::remove_file(file) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
-        }
+        folder::mark(&self.folder(id).run(self.memory(id).run).join("ready"), ready)
     }
 
     fn forget(&self, id: &Id) -> io::Result<()> {

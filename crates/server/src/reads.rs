@@ -4,7 +4,11 @@ use model::{Filter, Key, Object, Revision};
 use store::{Error, List, PAGE_MAX, Page, Result};
 use tokio::time::Instant;
 
-use crate::{cache::Cache, heads::Heads, shared::Shared, watch::beyond};
+use crate::{
+    cache::Cache,
+    heads::Heads,
+    shared::{Readiness, Shared},
+};
 
 /// Once it returns, the cache shows every commit that was acknowledged before the call.
 pub async fn barrier(shared: &Shared, heads: &Heads, min_revision: Revision) -> Result<()> {
@@ -13,6 +17,15 @@ pub async fn barrier(shared: &Shared, heads: &Heads, min_revision: Revision) -> 
     let head = heads.read().await?.revision;
     beyond(min_revision, head)?;
     shared.reached(head.max(min_revision)).await
+}
+
+/// Refuses a revision above the head.
+pub fn beyond(asked: Revision, head: Revision) -> Result<()> {
+    if asked <= head {
+        return Ok(());
+    }
+    let reason = Readiness::RolledBack.reason();
+    Err(Error::Unavailable(format!("{reason}: revision {asked} is above the store's head, which is {head}")))
 }
 
 pub async fn get(shared: &Shared, heads: &Heads, key: &Key) -> Result<Option<Object>> {

@@ -1,12 +1,14 @@
 //! One watch, pulled by whoever reads it: a position in the ring, a filter, and at most one look's worth of items. So a
 //! slow reader holds nothing but that; what it lags is coalesced when it looks again.
 
+mod digests;
+mod opening;
+
 use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use kinds::KINDS;
 use model::{Filter, Object, Revision};
-use store::{Bookmark, Error, Result, ShardDigest, ShardSet, WatchItem, WatchOptions, WatchStream};
+use store::{Bookmark, Result, ShardSet, WatchItem, WatchOptions, WatchStream};
 use tokio::{
     sync::watch,
     time::{Instant, Sleep, sleep_until},
@@ -14,19 +16,18 @@ use tokio::{
 
 use crate::{
     cache::Cache,
-    heads::Heads,
-    reads::barrier,
     ring::Position,
     seen,
     shared::{Readiness, Shared},
 };
 
+use digests::digests;
+pub use opening::open;
+
 /// Groups that a watcher may lag before they are coalesced.
 pub const LAG_GROUPS_MAX: usize = 256;
 /// Resources in one part of a snapshot.
 const PART_MAX: usize = 500;
-/// Open watches on one server.
-pub const WATCHES_MAX: usize = 20_000;
 /// A watcher that sees nothing of what happens is told how far it is this soon,
 const SOON: Duration = Duration::from_millis(5);
 /// or, where there are many, so much later for each: at most 10,000 such bookmarks a second in all.
@@ -35,50 +36,10 @@ const SOON_PER_WATCHER: Duration = Duration::from_micros(100);
 /// A node's watcher is woken for its own alone; it looks this often so that the ring doesn't outrun it.
 const NODE_LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Opens a watch. What the token lacks, or a snapshot, comes first.
-pub async fn open(shared: Arc<Shared>, heads: &Heads, options: WatchOptions) -> Result<WatchStream> {
-    shared.ready()?;
-    refuse_the_future(&shared, heads, &options).await?;
-    if shared.counters.watchers.get() >= WATCHES_MAX as u64 {
-        return Err(Error::TooLarge(format!("{WATCHES_MAX} watches are open on this server, which is its bound")));
-    }
-    Ok(stream_of(shared, options))
-}
-
 /// The watch itself, without looking at whether it may be opened.
 pub fn stream_of(shared: Arc<Shared>, options: WatchOptions) -> WatchStream {
     let watcher = Watcher::new(shared, options);
     stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) }).boxed()
-}
-
-/// Nobody can have seen, or wait for, what lies beyond the store's head. A token from there proves a restore that nobody
-/// announced; a bare number proves nothing. What starts with a snapshot shows every commit that was acknowledged before.
-async fn refuse_the_future(shared: &Shared, heads: &Heads, options: &WatchOptions) -> Result<()> {
-    let (incarnation, reached) = {
-        let cache = shared.cache();
-        (cache.incarnation.clone(), cache.revision)
-    };
-    let Some(token) = options.resume.as_ref().filter(|token| token.incarnation == incarnation) else {
-        return barrier(shared, heads, options.min_revision).await;
-    };
-    if token.revision.max(options.min_revision) <= reached {
-        return Ok(());
-    }
-    let head = heads.read().await?.revision;
-    if token.revision > head {
-        shared.rollback_proved();
-        shared.ready()?;
-    }
-    beyond(options.min_revision, head)
-}
-
-/// Refuses a revision above the head.
-pub fn beyond(asked: Revision, head: Revision) -> Result<()> {
-    if asked <= head {
-        return Ok(());
-    }
-    let reason = Readiness::RolledBack.reason();
-    Err(Error::Unavailable(format!("{reason}: revision {asked} is above the store's head, which is {head}")))
 }
 
 /// Where it is.
@@ -393,26 +354,4 @@ impl Drop for Watcher {
 
 fn is_global(object: &Object) -> bool {
     kinds::kind(object.key.kind()).is_some_and(|kind| kind.info().global)
-}
-
-/// Of every (shard, kind) that the filter covers, those without a resource too; none where it covers only a part of
-/// them. Global kinds are all in shard 0.
-fn digests(cache: &Cache, filter: &Filter, shards: u32) -> Vec<ShardDigest> {
-    let whole = Filter { kinds: filter.kinds.clone(), shards: filter.shards.clone(), ..Filter::default() };
-    if whole != *filter {
-        return Vec::new();
-    }
-    let covered = filter.shards.clone().unwrap_or_else(|| (0..shards).collect());
-    let kinds = KINDS.iter().map(|kind| kind.info());
-    kinds
-        .filter(|info| filter.kinds.is_empty() || filter.kinds.iter().any(|kind| kind == info.kind))
-        .flat_map(|info| {
-            let shards = if info.global { vec![0] } else { covered.clone() };
-            shards.into_iter().map(|shard| ShardDigest {
-                shard,
-                kind: info.kind.to_owned(),
-                digest: cache.digest(shard, info.kind),
-            })
-        })
-        .collect()
 }

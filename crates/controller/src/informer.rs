@@ -62,6 +62,8 @@ impl Informer {
     async fn follow(&mut self) -> Result<()> {
         let mut wanted = self.shared.wanted.subscribe();
         let shards = list_of(&wanted.borrow_and_update());
+        // What was let go while no watch was open must not pass for covered when it's wanted again.
+        self.shared.cache.forget_all_but(&shards);
         self.snapshot = None;
         let options = WatchOptions {
             filter: Filter { kinds: kinds(), shards: Some(shards.clone()), ..Filter::default() },
@@ -144,6 +146,8 @@ impl Informer {
         let cache = &self.shared.cache;
         let changed = cache.replace(&snapshot.objects, Some(&snapshot.shards), !snapshot.partial, revision);
         cache.set_covered(&snapshot.shards, !snapshot.partial);
+        // Nor what was let go while this was on its way: its changes are not told any more.
+        cache.forget_all_but(&list_of(&self.shared.wanted.borrow()));
         self.shared.holdings.look_again();
         if !snapshot.partial {
             cache.set_live_since_now();

@@ -76,9 +76,10 @@ impl Drop for Busy<'_> {
             *count -= 1;
             if *count == 0 {
                 held.busy.remove(&self.claim);
-                let draining = held.holds.get(&self.claim).is_some_and(|h| matches!(h.phase, Phase::Draining { .. }));
+                // It may be handed over now; or handed to us, where the step was an older session's.
+                let waits = !held.holds.is_active(&self.claim);
                 drop(held);
-                if draining {
+                if waits {
                     self.holdings.changed.notify_one();
                 }
             }
@@ -438,7 +439,8 @@ impl Member {
         });
     }
 
-    /// Warm is said only of what it should own and doesn't yet; sweeps only of what it owns.
+    /// Warm is said only of what it should own and doesn't yet, and not while an older session's step is in flight: until
+    /// that ends its key can't be worked on here. Sweeps are said only of what it owns.
     fn report(&self) -> v1::MemberReport {
         // Depths move all the time: they are not news, and are filled in when something is said anyway.
         let assignment = self.seen.assignment(&self.names);
@@ -448,7 +450,7 @@ impl Member {
         v1::MemberReport {
             ready: self.seen_any,
             leaving: self.leaving.is_some(),
-            warm: due.filter(|n| self.is_warm(n)).cloned().collect(),
+            warm: due.filter(|n| self.is_warm(n) && !held.busy.contains_key(*n)).cloned().collect(),
             shards: owned
                 .map(|shard| v1::ShardReport { shard, last_sweep_millis: held.last_sweep.millis(), queue_depth: 0 })
                 .collect(),

@@ -141,13 +141,16 @@ impl World {
         self.report(scope, r);
     }
 
-    /// What `member.rs` says of itself; a claim's resources come as soon as it should own it. It reaches the store at
+    /// What `member.rs` says of itself; a claim's resources are there as soon as it should own it. It reaches the store at
     /// once: to others, saying it later looks like seeing it later.
     fn report(&mut self, scope: &Scope, r: usize) {
         let replica = &self.replicas[r];
         let Some(view) = replica.seen.as_ref().filter(|_| self.is_alive(&replica.session)) else { return };
         let assignment = view.seen.assignment(&scope.claims);
-        let due = |name: &&String| assignment.get(*name) == Some(&replica.session) && !replica.holds.contains(name);
+        let busy = self.busy(r);
+        let due = |name: &&String| {
+            assignment.get(*name) == Some(&replica.session) && !replica.holds.contains(name) && !busy.contains(*name)
+        };
         let warm = scope.claims.iter().filter(due).cloned().collect();
         let peer = Peer { ready: !replica.leaving, warm };
         let session = replica.session.clone();

@@ -9,6 +9,7 @@ use api::v1;
 use futures::{StreamExt, TryStreamExt, stream};
 use kinds::service;
 use model::{Filter, Key};
+use prost::Message;
 use store::List;
 
 use crate::{
@@ -72,13 +73,19 @@ pub async fn delete(client: &Client, keys: &BTreeSet<Key>) -> anyhow::Result<()>
 pub struct Watching<'a> {
     client: &'a Client,
     follow: Follow<'a>,
+    wait_max: Duration,
 }
 
 impl<'a> Watching<'a> {
     pub async fn new(client: &'a Client) -> anyhow::Result<Self> {
-        let mut watching = Self { client, follow: Follow::new(client, Filter::kind(service::KIND)) };
+        let mut watching =
+            Self { client, follow: Follow::new(client, Filter::kind(service::KIND)), wait_max: WAIT_MAX };
         watching.until(|update| matches!(update, Update::Complete(_))).await?;
         Ok(watching)
+    }
+
+    pub fn patient(self, wait_max: Duration) -> Self {
+        Self { wait_max, ..self }
     }
 
     async fn until(&mut self, mut enough: impl FnMut(&Update) -> bool) -> anyhow::Result<Instant> {
@@ -92,8 +99,8 @@ impl<'a> Watching<'a> {
                 }
             }
         };
-        let seen = tokio::time::timeout(WAIT_MAX, seen).await;
-        seen.map_err(|_| anyhow::anyhow!("what was waited for didn't come within {WAIT_MAX:?}"))?
+        let seen = tokio::time::timeout(self.wait_max, seen).await;
+        seen.map_err(|_| anyhow::anyhow!("what was waited for didn't come within {:?}", self.wait_max))?
     }
 
     /// When the last of them was seen so.
@@ -131,9 +138,13 @@ impl<'a> Watching<'a> {
 
 /// That many instances are said to be ready as are declared: Ready isn't taken at its word.
 fn is_whole(resource: &v1::Resource) -> bool {
-    let declared = kinds::typed::<v1::ServiceSpec>("spec", resource.spec.as_ref());
-    let seen = kinds::typed::<v1::ServiceStatus>("status", resource.status.as_ref());
+    let declared = typed::<v1::ServiceSpec>(resource.spec.as_ref());
+    let seen = typed::<v1::ServiceStatus>(resource.status.as_ref());
     matches!((declared, seen), (Ok(spec), Ok(status)) if status.ready_replicas == spec.replicas.unwrap_or(1))
+}
+
+pub fn typed<M: Message + Default>(message: Option<&prost_types::Any>) -> anyhow::Result<M> {
+    kinds::typed("", message).map_err(|violation| anyhow::anyhow!(violation.message))
 }
 
 /// Deletes every service and waits until all is gone: what really runs would outlive its cluster.

@@ -43,14 +43,17 @@ pub async fn run(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Resu
 pub async fn dev(dir: &Path, driver: &str) -> anyhow::Result<(Process, Client)> {
     let data = dir.to_str().context("the directory's name is no UTF-8")?;
     let args = ["dev", "--data-dir", data, "--listen", "127.0.0.1:0", "--driver", driver];
-    let cluster = Process::start(&args, &dir.with_extension("log")).await?;
-    let announced = cluster.announced.strip_prefix("dev cluster on ").and_then(|rest| rest.split(',').next());
-    let client = load::client(announced.context("it didn't say where it listens")?)?;
+    let mut cluster = Process::role(&args, &dir.with_extension("log"))?;
+    let announced = cluster.ready().await?;
+    let address = announced.strip_prefix("dev cluster on ").and_then(|rest| rest.split(',').next());
+    let client = load::client(address.context("it didn't say where it listens")?)?;
     Ok((cluster, client))
 }
 
 async fn processes(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+    let start = Instant::now();
     let (cluster, client) = dev(dir, "process").await?;
+    report.add(Figure::new("dev_start", "start of an empty dev cluster", millis(start.elapsed()), "ms", 1));
     let measured = idle_then_processes(&cluster, &client, rounds, report).await;
     load::clean(&client).await?;
     cluster.end().await?;
@@ -63,7 +66,6 @@ async fn idle_then_processes(
     rounds: usize,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    report.add(Figure::new("dev_start", "start of an empty dev cluster", millis(cluster.started_in), "ms", 1));
     tokio::time::sleep(SETTLE).await;
     let idle = process::cpu_percent(cluster, IDLE).await?;
     report.add(Figure::new("idle_cpu", "idle dev cluster: CPU of one core", idle, "%", 1).below(1.0));

@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -25,43 +25,44 @@ const END_MAX: Duration = Duration::from_secs(10);
 pub struct Process {
     child: Child,
     pid: Pid,
-    /// Kept open, so that it can go on writing.
-    _out: Lines<BufReader<ChildStdout>>,
-    /// What it said when it was ready, after "ready: ".
-    pub announced: String,
-    pub started_in: Duration,
+    out: Lines<BufReader<ChildStdout>>,
+    log: PathBuf,
 }
 
 impl Process {
-    /// Runs `driftless` with these arguments until it's ready. What it logs goes into `log`.
-    pub async fn start(args: &[&str], log: &Path) -> anyhow::Result<Self> {
-        let start = Instant::now();
+    /// `driftless` with these arguments. What it logs goes into `log`.
+    pub fn role(args: &[&str], log: &Path) -> anyhow::Result<Self> {
+        Self::spawn(&env::current_exe()?, args, log)
+    }
+
+    pub fn spawn(program: &Path, args: &[&str], log: &Path) -> anyhow::Result<Self> {
         let log_file = fs::File::options().create(true).append(true).open(log)?;
-        let mut child = Command::new(env::current_exe()?)
+        let mut child = Command::new(program)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log_file)
             .kill_on_drop(true)
             .spawn()
-            .context("cannot start a child")?;
+            .with_context(|| format!("cannot start {}", program.display()))?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let pid = pid.context("the child has no pid")?;
-        let mut out = BufReader::new(child.stdout.take().context("the child has no stdout")?).lines();
+        let out = BufReader::new(child.stdout.take().context("the child has no stdout")?).lines();
+        Ok(Self { child, pid: pid.context("the child has no pid")?, out, log: log.to_owned() })
+    }
+
+    /// Returns what it says when it can be used, after "ready: ".
+    pub async fn ready(&mut self) -> anyhow::Result<String> {
         let ready = async {
-            while let Some(line) = out.next_line().await? {
+            while let Some(line) = self.out.next_line().await? {
                 if let Some(announced) = line.strip_prefix("ready: ") {
                     return Ok(announced.to_owned());
                 }
             }
-            anyhow::bail!("it ended before it was ready:\n{}", fs::read_to_string(log).unwrap_or_default())
+            let said = fs::read_to_string(&self.log).unwrap_or_default();
+            anyhow::bail!("a child ended before it was ready; {} says:\n{said}", self.log.display())
         };
-        let announced = tokio::time::timeout(READY_MAX, ready)
-            .await
-            .map_err(|_| anyhow::anyhow!("`driftless {}` wasn't ready within {READY_MAX:?}", args.join(" ")))
-            .and_then(|ready| ready)
-            .with_context(|| format!("`driftless {}`", args.join(" ")))?;
-        Ok(Self { child, pid, _out: out, announced, started_in: start.elapsed() })
+        let ready = tokio::time::timeout(READY_MAX, ready).await;
+        ready.map_err(|_| anyhow::anyhow!("a child wasn't ready within {READY_MAX:?}"))?
     }
 
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
@@ -77,10 +78,14 @@ impl Process {
         Ok(())
     }
 
+    /// At once, and gone when this returns.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
     /// CPU time so far, of all its threads, also those that ended.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        let stat = self.proc("stat")?;
-        cpu(&stat).with_context(|| format!("/proc/{}/stat is not as expected: {stat}", self.pid))
+        cpu(self.pid.as_raw_pid())
     }
 
     /// Peak of the resident memory, in MiB.
@@ -112,8 +117,49 @@ pub async fn cpu_percent(process: &Process, over: Duration) -> anyhow::Result<f6
     Ok((process.cpu()? - before).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0)
 }
 
+/// CPU time of any process.
+pub fn cpu(pid: i32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
+    cpu_of(&stat).with_context(|| format!("{path} is not as expected: {stat}"))
+}
+
+/// Processes of that name (its first 15 bytes) that have the text in their command line.
+pub fn named(name: &str, text: &str) -> anyhow::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // It may have ended meanwhile.
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        if read("comm").trim_end() == name && read("cmdline").contains(text) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// CPU time of the calling thread; up to a tick of the kernel behind.
+pub fn thread_cpu() -> anyhow::Result<Duration> {
+    let path = "/proc/thread-self/schedstat";
+    let text = fs::read_to_string(path).context(path)?;
+    let nanos =
+        text.split(' ').next().and_then(|nanos| nanos.parse().ok()).with_context(|| format!("{path}: {text}"))?;
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Memory of a process that no other one shares, in KiB.
+pub fn private_kib(pid: i32) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok())
+    };
+    field("Private_Clean:").zip(field("Private_Dirty:")).map(|(clean, dirty)| clean + dirty).context(path)
+}
+
 /// `utime` and `stime`, the 14th and 15th of proc_pid_stat(5), behind a name that may hold anything.
-fn cpu(stat: &str) -> Option<Duration> {
+fn cpu_of(stat: &str) -> Option<Duration> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(11);
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
@@ -127,7 +173,7 @@ mod tests {
     #[test]
     fn cpu_time_is_found_behind_an_odd_name() {
         let stat = "42 (a) b) S 1 42 42 0 -1 4194304 1 2 3 4 150 50 7 8 20 0 1 0 100";
-        assert_eq!(cpu(stat), Some(Duration::from_secs(2)));
-        assert_eq!(cpu("42 (short) S 1"), None);
+        assert_eq!(cpu_of(stat), Some(Duration::from_secs(2)));
+        assert_eq!(cpu_of("42 (short) S 1"), None);
     }
 }

@@ -20,6 +20,7 @@ mod queue;
 pub mod ring;
 mod stats;
 mod sweep;
+mod tenure;
 mod worker;
 
 use std::sync::Arc;

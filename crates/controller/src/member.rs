@@ -23,6 +23,7 @@ use crate::{
     execute::MOVES_MAX,
     ring,
     stats::add,
+    tenure::Tenures,
 };
 
 /// How often decisions that wait for time (orphan guard, retries of claim requests) are made anew.
@@ -44,7 +45,7 @@ struct Held {
     /// Moves in a step, where conflicts made them fewer.
     moves: HashMap<Key, usize>,
     checked: bool,
-    last_sweep: Time,
+    tenures: Tenures,
 }
 
 /// A look in work under a claim.
@@ -105,6 +106,13 @@ impl Holdings {
         self.lock().holds.is_active(claim)
     }
 
+    /// Those that it may act on.
+    pub fn shards(&self) -> BTreeSet<u32> {
+        let held = self.lock();
+        let active = held.holds.iter().filter(|(_, hold)| hold.phase == Phase::Active);
+        active.filter_map(|(claim, _)| shard_of_claim(claim)).collect()
+    }
+
     pub fn moves_max(&self, key: &Key) -> usize {
         self.lock().moves.get(key).copied().unwrap_or(MOVES_MAX)
     }
@@ -132,8 +140,9 @@ impl Holdings {
         self.changed.notify_one();
     }
 
-    pub fn swept(&self, now: Time) {
-        self.lock().last_sweep = now;
+    /// Everything of these shards that the sweep put up until now was looked at.
+    pub fn swept(&self, shards: &BTreeSet<u32>, now: Time) {
+        self.lock().tenures.swept(shards, now);
         self.changed.notify_one();
     }
 }
@@ -444,16 +453,19 @@ impl Member {
     fn report(&self) -> v1::MemberReport {
         // Depths move all the time: they are not news, and are filled in when something is said anyway.
         let assignment = self.seen.assignment(&self.names);
-        let held = self.shared.holdings.lock();
+        let mut held = self.shared.holdings.lock();
+        let held = &mut *held;
+        if let Some(now) = self.shared.cache.now() {
+            held.tenures.update(held.holds.iter(), now);
+        }
         let due = self.names.iter().filter(|n| assignment.get(*n) == Some(&self.session) && !held.holds.contains(n));
-        let owned = held.holds.iter().filter_map(|(claim, _)| shard_of_claim(claim));
         v1::MemberReport {
             ready: self.seen_any,
             leaving: self.leaving.is_some(),
             warm: due.filter(|n| self.is_warm(n) && !held.busy.contains_key(*n)).cloned().collect(),
-            shards: owned
-                .map(|shard| v1::ShardReport { shard, last_sweep_millis: held.last_sweep.millis(), queue_depth: 0 })
-                .collect(),
+            shards: held.tenures.shards(),
+            sweep_interval: self.shared.config.sweep.try_into().ok(),
+            owned_since_millis: held.tenures.owned_since_millis(),
         }
     }
     /// Counts the waiting keys of each shard.

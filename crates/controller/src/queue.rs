@@ -150,6 +150,13 @@ impl Queue {
         (inner.changes.len(), inner.sweeps.len())
     }
 
+    /// Keys that wait in a lane since before that.
+    pub fn waiting_since(&self, before: Instant) -> Vec<Key> {
+        let inner = self.lock();
+        let waiting = inner.changes.iter().chain(&inner.sweeps);
+        waiting.filter(|(_, since)| *since < before).map(|(work, _)| work.key.clone()).collect()
+    }
+
     /// Every waiting key, for counting them by shard.
     pub fn waiting(&self) -> Vec<Key> {
         let inner = self.lock();

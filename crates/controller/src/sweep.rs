@@ -3,7 +3,7 @@
 //! Each round gives every key a time of its own by hash, so the load is flat, and moves it a little from round to round.
 //! Before a round the cache is checked: if no digest came since the last one, what is owned is listed.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kinds::{RECONCILERS, Scope};
 use model::Key;
@@ -23,12 +23,15 @@ pub async fn run(shared: Arc<Shared>) {
         if round > 0 {
             check(&shared).await;
         }
-        for (phase, work) in schedule(&shared, round) {
+        let (shards, works) = schedule(&shared, round);
+        for (phase, work) in works {
             tokio::time::sleep_until(start + interval.mul_f64(phase)).await;
             shared.queue.add(work, Lane::Sweep);
         }
         tokio::time::sleep_until(start + interval).await;
-        shared.holdings.swept(shared.cache.now().unwrap_or_default());
+        if let Some(now) = shared.cache.now() {
+            shared.holdings.swept(&(&shards - &left_over(&shared, start)), now);
+        }
     }
 }
 
@@ -48,8 +51,16 @@ async fn check(shared: &Shared) {
     }
 }
 
-/// Every key that this replica's claims cover, with its share of the interval, in order.
-fn schedule(shared: &Shared, round: u64) -> Vec<(f64, Work)> {
+/// Shards of which something waits since before that: the round before wasn't worked off.
+fn left_over(shared: &Shared, before: Instant) -> BTreeSet<u32> {
+    let waiting = shared.queue.waiting_since(before);
+    let shard = |world: &kinds::World, key: &Key| Some(world.get(key)?.metadata().shard);
+    shared.cache.world(|world| waiting.iter().filter_map(|key| shard(world, key)).collect())
+}
+
+/// The shards that are swept, and every key that this replica's claims cover, with its share of the interval, in order.
+fn schedule(shared: &Shared, round: u64) -> (BTreeSet<u32>, Vec<(f64, Work)>) {
+    let shards = shared.holdings.shards();
     let mut plan: Vec<(f64, Work)> = shared.cache.world(|world| {
         let of = |reconciler: usize| world.of_kind(RECONCILERS[reconciler].kind()).map(move |item| (reconciler, item));
         let all = (0..RECONCILERS.len()).flat_map(of);
@@ -61,7 +72,7 @@ fn schedule(shared: &Shared, round: u64) -> Vec<(f64, Work)> {
         .collect()
     });
     plan.sort_by(|a, b| a.0.total_cmp(&b.0));
-    plan
+    (shards, plan)
 }
 
 /// Half of it fixed by the key, half drawn anew each round: from one look to the next it's between half and one and a

@@ -40,6 +40,7 @@ mod shared;
 mod stamps;
 mod unfenced;
 mod watch;
+mod witness;
 mod world;
 
 pub use counters::{Counter, Counters};

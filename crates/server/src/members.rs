@@ -5,14 +5,18 @@ use std::{sync::Arc, time::Duration};
 use api::v1;
 use futures::{StreamExt, stream};
 use model::Fence;
-use store::{CoordinationStream, Error, Result, Store};
+use store::{CoordinationStream, Error, Result};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
 use tracing::warn;
 
-use crate::shared::{Readiness, Shared};
+use crate::{
+    Stamps,
+    shared::{Readiness, Shared},
+    witness::Witness,
+};
 
 /// How long a session that was just opened may take to show here.
 const APPEARS_WITHIN: Duration = Duration::from_secs(1);
@@ -25,15 +29,17 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub struct Members(watch::Receiver<Option<Arc<v1::Coordination>>>);
 
 /// Never ends by itself.
-pub async fn run(backend: Arc<dyn Store>, state: watch::Sender<Option<Arc<v1::Coordination>>>) {
+pub async fn run(shared: Arc<Shared>, state: watch::Sender<Option<Arc<v1::Coordination>>>) {
     let mut backoff = BACKOFF_MIN;
+    let mut witness = Witness::default();
     loop {
-        let error = match backend.coordination().await {
+        let error = match shared.backend.coordination().await {
             Ok(mut stream) => loop {
                 match stream.next().await {
                     Some(Ok(next)) => {
                         backoff = BACKOFF_MIN;
-                        state.send_replace(Some(next));
+                        let told = witness.tell(&next, shared.config.stamps.now());
+                        state.send_replace(Some(Arc::new(told)));
                     }
                     Some(Err(error)) => break error.to_string(),
                     None => break "the stream ended".to_owned(),
@@ -106,7 +112,8 @@ impl Members {
 
     /// The state now and whenever it changes, until the server can't be trusted any more.
     pub fn stream(&self, shared: &Shared) -> CoordinationStream {
-        let mut feed = Feed { state: self.0.clone(), readiness: shared.readiness() };
+        let stamps = shared.config.stamps.clone();
+        let mut feed = Feed { state: self.0.clone(), readiness: shared.readiness(), stamps };
         feed.state.mark_changed();
         let until_error = |failed: &mut bool, item: Result<Arc<v1::Coordination>>| {
             let item = (!*failed).then_some(item);
@@ -125,6 +132,7 @@ fn agents<'a>(state: &'a Option<Arc<v1::Coordination>>, name: &'a str) -> impl I
 struct Feed {
     state: watch::Receiver<Option<Arc<v1::Coordination>>>,
     readiness: watch::Receiver<Readiness>,
+    stamps: Arc<dyn Stamps>,
 }
 
 impl Feed {
@@ -143,7 +151,8 @@ impl Feed {
             }
             let latest = self.state.borrow_and_update().clone();
             if let Some(latest) = latest {
-                return Some(Ok(latest));
+                let time = Some(self.stamps.now().into());
+                return Some(Ok(Arc::new(v1::Coordination { time, ..(*latest).clone() })));
             }
         }
     }

@@ -89,7 +89,7 @@ impl Server {
         tasks.spawn(heads::run(shared.clone(), requests));
         tasks.spawn(heads::watch_over(shared.clone()));
         tasks.spawn(audit::run(shared.clone(), shared.config.audit_every));
-        tasks.spawn(members::run(shared.backend.clone(), sender));
+        tasks.spawn(members::run(shared.clone(), sender));
         Ok(Self { shared, heads, members: Members::new(receiver), _tasks: tasks })
     }
 

@@ -28,7 +28,7 @@ impl Inner {
             return Err(self.claim_verdict(&change, &record, &Found::of(&answer)));
         }
         let Revision(revision) = revision_of(&answer);
-        Ok(Claim { name: change.name, owner: change.owner, epoch: epoch.0, revision })
+        Ok(Claim { name: change.name, owner: change.owner, epoch: epoch.0, revision, ..Default::default() })
     }
 
     fn claim_compares(&self, change: &ClaimChange, record: &Record) -> Vec<Compare> {

@@ -71,7 +71,13 @@ impl State {
             }),
             Some(Coordinated::Claim(name)) => {
                 if let Ok((owner, Epoch(epoch))) = read_claim(kv.value()) {
-                    let claim = v1::Claim { name: name.clone(), owner, epoch, revision: kv.mod_revision() };
+                    let claim = v1::Claim {
+                        name: name.clone(),
+                        owner,
+                        epoch,
+                        revision: kv.mod_revision(),
+                        ..Default::default()
+                    };
                     self.claims.insert(name, claim);
                 }
                 Ok(())
@@ -102,6 +108,7 @@ impl State {
             members: self.sessions.iter().map(member).collect(),
             claims: self.claims.values().cloned().collect(),
             shards,
+            time: None,
         }
     }
 }

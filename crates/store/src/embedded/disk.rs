@@ -154,7 +154,10 @@ impl Disk {
         for row in table.iter()? {
             let (name, value) = row?;
             let (name, (owner, epoch, revision)) = (name.value().to_owned(), value.value());
-            claims.insert(name.clone(), v1::Claim { name, owner: owner.to_owned(), epoch, revision });
+            claims.insert(
+                name.clone(),
+                v1::Claim { name, owner: owner.to_owned(), epoch, revision, ..Default::default() },
+            );
         }
         Ok(claims)
     }

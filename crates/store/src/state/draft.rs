@@ -87,7 +87,8 @@ impl<'a> Draft<'a> {
         }
         let revision = self.next_revision();
         let ClaimChange { name, owner, .. } = change;
-        let claim = v1::Claim { name: name.clone(), owner, epoch: epoch.0 + 1, revision: revision.0 };
+        let claim =
+            v1::Claim { name: name.clone(), owner, epoch: epoch.0 + 1, revision: revision.0, ..Default::default() };
         self.staged.claims.insert(name, claim.clone());
         self.close_group(revision, Vec::new());
         Ok(claim)

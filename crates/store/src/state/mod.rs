@@ -134,6 +134,7 @@ impl State {
             members: self.sessions.members(),
             claims: self.claims.values().cloned().collect(),
             shards: self.cluster.shards,
+            time: None,
         }
     }
 

@@ -13,6 +13,7 @@ mod roles;
 mod standing;
 mod telemetry;
 mod verbs;
+mod vouched;
 mod words;
 
 use std::process::ExitCode;

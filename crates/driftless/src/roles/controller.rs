@@ -25,12 +25,16 @@ pub struct Args {
     /// About how often every resource is looked at again, whatever events say.
     #[arg(long, value_parser = words::duration, value_name = "DURATION", default_value = "30s")]
     sweep: Duration,
+    /// How long its session outlives its silence; what it owns is taken over then. A crash is noticed much sooner.
+    #[arg(long, value_parser = words::duration, value_name = "DURATION", default_value = "5s")]
+    ttl: Duration,
     #[command(flatten)]
     pub logs: LogArgs,
 }
 
 pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
-    let config = Config { name: args.name.unwrap_or_else(client::host), sweep: args.sweep, ..Config::default() };
+    let name = args.name.unwrap_or_else(client::host);
+    let config = Config { name, sweep: args.sweep, ttl: args.ttl, ..Config::default() };
     control(servers, config, shutdown).await
 }
 

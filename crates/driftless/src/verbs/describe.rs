@@ -15,6 +15,7 @@ use crate::{
     exit::Trouble,
     output,
     standing::Head,
+    vouched,
     words::{self, DEFAULT_NAMESPACE},
 };
 
@@ -38,6 +39,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let object = client.api.get(&key).await?;
     let object = object.ok_or_else(|| Trouble::NotFound(format!("{} not found", words::short(&key))))?;
     let resource = object.resource().with_context(|| format!("{key} can't be decoded"))?;
+    let resource = vouched::shown(client, vec![resource]).await?.remove(0);
     let uid = resource.metadata.as_ref().map(|m| m.uid.clone()).unwrap_or_default();
     let (children, _) = get::all(client, Filter { owner_uid: uid, ..Filter::default() }).await?;
     let entries = history::entries(client, &key, ENTRIES).await?;

@@ -11,12 +11,15 @@ use kinds::Kind;
 use model::{Filter, Key, Revision};
 use store::List;
 
-use super::apply;
+use super::{
+    apply,
+    cluster::{self, Part},
+};
 use crate::{
     client::Client,
     exit::Trouble,
     follow::{Follow, Update},
-    output,
+    output, vouched,
     words::{self, DEFAULT_NAMESPACE, Targets, manifest_kinds},
 };
 
@@ -37,12 +40,18 @@ pub enum Output {
   driftless get instances -w
   driftless get all -A
   driftless get service/web node/n1 -o json
+  driftless get shards                       who looks after which shard, since when, and when it was last swept
+  driftless get members                      everybody with a session: controllers, agents
+  driftless get leader
+
+A service whose shard wasn't swept for two intervals is shown as Unknown (reason NotChecked).
 
 JSON and YAML are a stable interface: the canonical protobuf JSON mapping of the API's messages. One named resource is
 printed as itself, anything else as {\"items\": [...], \"revision\": \"...\"}. With -w, -o json prints one line an event:
-{\"event\": \"put\", \"resource\": {...}} or {\"event\": \"deleted\", \"kind\": ..., \"namespace\": ..., \"name\": ...}.")]
+{\"event\": \"put\", \"resource\": {...}} or {\"event\": \"deleted\", \"kind\": ..., \"namespace\": ..., \"name\": ...}.
+Shards are {\"items\": [{\"shard\", \"owner\", \"session\", \"epoch\", \"age\" (seconds), \"queueDepth\", \"lastSweep\", \"unownedSince\"}, ...]}.")]
 pub struct Args {
-    /// KIND, KIND,KIND, all, KIND NAME..., or KIND/NAME...
+    /// KIND, KIND,KIND, all, KIND NAME..., KIND/NAME..., shards, members, or leader.
     #[arg(required = true, value_name = "KIND [NAME]")]
     words: Vec<String>,
     #[arg(short, long, value_enum, default_value = "table")]
@@ -60,14 +69,18 @@ pub struct Args {
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
+    if let (Some(part), false) = (Part::of(&args.words), args.watch) {
+        return cluster::run(client, part, args.output).await;
+    }
     let targets = words::targets(&args.words, &args.namespace)?;
     if args.watch {
         return watch(client, &args, targets).await;
     }
-    let found = match &targets {
+    let mut found = match &targets {
         Targets::Keys(keys) => named(client, keys).await?,
         Targets::Kinds(kinds) => listed(client, &args, kinds).await?,
     };
+    found.resources = vouched::shown(client, found.resources).await?;
     match (&args.output, &targets) {
         (Output::Json | Output::Yaml, Targets::Keys(keys)) if keys.len() == 1 => {
             output::print(&manifest_kinds(|k| manifest::one(&found.resources[0], k, format(args.output))))

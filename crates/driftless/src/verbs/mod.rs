@@ -1,6 +1,7 @@
 //! The client's verbs, one file each: what it takes, examples, what it does.
 
 pub mod apply;
+pub mod cluster;
 pub mod delete;
 pub mod describe;
 pub mod diff;

@@ -1,8 +1,10 @@
-//! `driftless wait`: by watch, never by polling, and never from a status older than the declared generation.
+//! `driftless wait`: by watch, never by polling; never from a status older than the declared generation, nor from one
+//! that nobody vouches for any more.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use api::v1;
+use futures::StreamExt;
 use model::{Filter, Key, Revision};
 
 use super::apply;
@@ -12,6 +14,7 @@ use crate::{
     follow::{Follow, Update},
     output::{self, Progress},
     standing::{self, Goal},
+    vouched::{self, Vouched},
     words::{self, DEFAULT_NAMESPACE},
 };
 
@@ -101,10 +104,20 @@ async fn follow(
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
     let mut follow = Follow::new(client, filter(wanted.keys()));
+    let mut states = Box::pin(vouched::follow(client));
+    let mut vouched = Vouched::read(client).await?;
     while !wanted.is_empty() {
-        for update in follow.next().await? {
+        let updates = tokio::select! {
+            updates = follow.next() => updates?,
+            Some(newer) = states.next() => {
+                vouched = newer;
+                // What is ready by its status may be vouched for now.
+                wanted.values_mut().filter_map(|w| w.seen.take()).map(|r| Update::Put(Box::new(r))).collect()
+            }
+        };
+        for update in updates {
             match update {
-                Update::Put(resource) => put(wanted, *resource, goal, progress)?,
+                Update::Put(resource) => put(wanted, *resource, goal, &vouched, progress)?,
                 Update::Gone(key) => gone(wanted, &key, goal)?,
                 Update::Complete(revision) => absent(wanted, revision, goal)?,
             }
@@ -130,6 +143,7 @@ fn put(
     wanted: &mut BTreeMap<Key, Wanted>,
     resource: v1::Resource,
     goal: &Goal,
+    vouched: &Vouched,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
     let key = apply::key(&resource);
@@ -143,8 +157,9 @@ fn put(
         return gone(wanted, &key, goal);
     }
     want.uid = metadata.uid;
-    progress.show(&format!("{} {}", words::short(&key), standing::words(&resource, goal)));
-    if goal.is_met(Some(&resource)) {
+    let shown = vouched.show(resource.clone());
+    progress.show(&format!("{} {}", words::short(&key), standing::words(&shown, goal)));
+    if goal.is_met(Some(&shown)) {
         return met(wanted, &key, goal);
     }
     want.seen = Some(resource);

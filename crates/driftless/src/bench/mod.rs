@@ -62,6 +62,7 @@ enum Which {
     /// Several processes on an etcd of their own: takeover, steps, watch fan-out, 100,000 resources.
     #[command(after_help = "Examples:
   driftless bench cluster
+  driftless bench cluster --only fanout,hundred
   driftless bench cluster --etcd /opt/etcd/etcd -o json
 
 How it measures:
@@ -108,6 +109,9 @@ struct ClusterArgs {
     /// The etcd to start.
     #[arg(long, default_value = "/usr/bin/etcd", value_name = "FILE")]
     etcd: PathBuf,
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["takeover", "steps", "fanout", "hundred"])]
+    only: Vec<cluster::Part>,
     #[command(flatten)]
     common: Common,
 }
@@ -150,7 +154,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
             Some(Which::Cluster(args)) => {
                 let mut report = Report::new("cluster");
-                cluster::run(dir, &args.etcd, rounds(20), &mut report).await.map(|()| report)
+                cluster::run(dir, &args.etcd, &args.only, rounds(20), &mut report).await.map(|()| report)
             }
             Some(Which::Agent(_)) => {
                 let mut report = Report::new("agent");

@@ -72,13 +72,17 @@ pub enum Action {
     Start {
         again: bool,
     },
-    Stop,
+    /// `note`: for good, and the driver doesn't know that yet. The next agent must not start it again, though it may find
+    /// no record of it.
+    Stop {
+        note: bool,
+    },
     Kill,
     Destroy,
     Clean,
     Look,
     NoteReady(bool),
-    /// Before a stop for good: the next agent must not start it again, though it may find no record of it.
+    /// The same of what has ended already; or it's wanted after all.
     NoteStop(bool),
     Forget,
     /// Nothing before that time, unless something changes.
@@ -134,8 +138,9 @@ pub fn plan(want: Want, seen: &Seen, backoff: &Backoff, now: Time) -> Action {
     match (&seen.run, want) {
         (Run::Broken, _) => Action::Clean,
         (Run::Unknown, _) => Action::Look,
-        (_, _) if seen.stop_noted.is_some_and(|noted| noted != end) => Action::NoteStop(end),
-        (Run::Running { stopping }, _) if end || seen.dead || stopping.is_some() => stop(*stopping, seen.grace, now),
+        (Run::Running { stopping: None }, _) if end => Action::Stop { note: seen.stop_noted == Some(false) },
+        _ if seen.stop_noted.is_some_and(|noted| noted != end) => Action::NoteStop(end),
+        (Run::Running { stopping }, _) if seen.dead || stopping.is_some() => stop(*stopping, seen.grace, now),
         (Run::Running { .. }, _) if seen.ready != seen.ready_noted => Action::NoteReady(seen.ready),
         (Run::Running { .. }, _) => Action::Nothing,
         (_, Want::Forget | Want::Stray { stop: true }) => Action::Forget,
@@ -162,7 +167,7 @@ fn ends(want: Want, seen: &Seen) -> bool {
 /// A stop goes on to its end, whatever is wanted meanwhile: half-stopped is no state to stay in.
 fn stop(stopping: Option<Stopping>, grace: Duration, now: Time) -> Action {
     let Some(stopping) = stopping else {
-        return Action::Stop;
+        return Action::Stop { note: false };
     };
     let (deadline, next) = match stopping.killed {
         None => (stopping.since.plus(grace + STOP_MARGIN), Action::Kill),

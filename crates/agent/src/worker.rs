@@ -70,8 +70,16 @@ pub enum News {
 
 /// An action's outcome.
 pub enum Done {
-    Started { memory: Memory, outcome: Result<Started, StartError> },
-    Stopping { killed: bool, outcome: Result<()> },
+    Started {
+        memory: Memory,
+        outcome: Result<Started, StartError>,
+    },
+    /// `noted`: that it's for good, where that was to be noted too.
+    Stopping {
+        killed: bool,
+        noted: Option<Result<()>>,
+        outcome: Result<()>,
+    },
     Cleaned(Result<Exit>),
     Looked(Result<FoundRun>),
     Noted(bool, Result<()>),

@@ -60,6 +60,7 @@ fn check(want: Want, seen: &Seen, expected: Action) {
 #[test]
 fn one_step_for_what_is_wanted_and_what_is_so() {
     let (start, again) = (Action::Start { again: false }, Action::Start { again: true });
+    let stop = Action::Stop { note: false };
     let dead = Seen { dead: true, ..seen(running(None)) };
     let unnoted = Seen { ready_noted: false, ..seen(running(None)) };
     let cut_off = Seen { start_until: Some(at(100)), ..seen(Run::Never) };
@@ -74,20 +75,22 @@ fn one_step_for_what_is_wanted_and_what_is_so() {
         (Want::Run, seen(running(None)), Action::Nothing),
         (Want::Unknown, seen(running(None)), Action::Nothing),
         (Want::Stray { stop: false }, seen(running(None)), Action::Nothing),
-        (Want::Stop, seen(running(None)), Action::Stop),
-        (Want::Forget, seen(running(None)), Action::Stop),
-        (Want::Stray { stop: true }, seen(running(None)), Action::Stop),
-        (Want::Run, dead.clone(), Action::Stop),
-        (Want::Unknown, dead, Action::Stop),
+        (Want::Stop, seen(running(None)), stop),
+        (Want::Forget, seen(running(None)), stop),
+        (Want::Stray { stop: true }, seen(running(None)), stop),
+        (Want::Run, dead.clone(), stop),
+        (Want::Unknown, dead, stop),
         (Want::Run, unnoted, Action::NoteReady(true)),
         (Want::Run, cut_off, Action::Nothing),
         (Want::Run, in_contact, start),
         (Want::Run, troubled, Action::Wait(at(101))),
         // A stop for good is noted first, and then isn't given up.
-        (Want::Stop, noted(false, running(None)), Action::NoteStop(true)),
-        (Want::Stray { stop: true }, noted(false, running(None)), Action::NoteStop(true)),
-        (Want::Stop, noted(true, running(None)), Action::Stop),
-        (Want::Unknown, noted(true, running(None)), Action::Stop),
+        (Want::Stop, noted(false, running(None)), Action::Stop { note: true }),
+        (Want::Stray { stop: true }, noted(false, running(None)), Action::Stop { note: true }),
+        (Want::Stop, noted(false, stopping(95, None)), Action::NoteStop(true)),
+        (Want::Stop, noted(false, exited(How::Code(1), 99)), Action::NoteStop(true)),
+        (Want::Stop, noted(true, running(None)), stop),
+        (Want::Unknown, noted(true, running(None)), stop),
         (Want::Unknown, noted(true, exited(How::Code(1), 99)), Action::Nothing),
         (Want::Forget, noted(true, exited(How::Code(1), 99)), Action::Forget),
         (Want::Run, noted(true, exited(How::Code(1), 99)), Action::NoteStop(false)),

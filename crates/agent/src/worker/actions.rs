@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{Done, Event, News, START_QUIET, Worker};
 use crate::{
-    driver::{Driver, FoundRun, Id, StartError, Started, Stop},
+    driver::{Driver, FoundRun, Id, Result, StartError, Started, Stop},
     health,
     plan::{Action, Run},
     slot::Busy,
@@ -33,8 +33,9 @@ impl Worker {
             Action::Wait(_) | Action::Nothing => return,
             _ => slot.busy = Some(Busy { since: now, starting: matches!(action, Action::Start { .. }) }),
         }
-        let stop = |how: Stop, driver: Arc<dyn Driver>, id: Id| async move {
-            Done::Stopping { killed: how != Stop::Gracefully, outcome: driver.stop(&id, how).await }
+        let stop = |how: Stop, note: bool, driver: Arc<dyn Driver>, id: Id| async move {
+            let noted = if note { Some(driver.note_stop(&id, true).await) } else { None };
+            Done::Stopping { killed: how != Stop::Gracefully, noted, outcome: driver.stop(&id, how).await }
         };
         match action {
             Action::Wait(_) | Action::Nothing => {}
@@ -47,9 +48,9 @@ impl Worker {
                     Done::Started { memory, outcome: driver.start(launch).await }
                 });
             }
-            Action::Stop => self.answer(uid, stop(Stop::Gracefully, driver, id)),
-            Action::Kill => self.answer(uid, stop(Stop::Kill, driver, id)),
-            Action::Destroy => self.answer(uid, stop(Stop::Destroy, driver, id)),
+            Action::Stop { note } => self.answer(uid, stop(Stop::Gracefully, note, driver, id)),
+            Action::Kill => self.answer(uid, stop(Stop::Kill, false, driver, id)),
+            Action::Destroy => self.answer(uid, stop(Stop::Destroy, false, driver, id)),
             Action::Clean => self.answer(uid, async move { Done::Cleaned(driver.clean(&id).await) }),
             Action::Look => self.answer(uid, async move { Done::Looked(driver.look(&id).await) }),
             Action::NoteReady(ready) => {
@@ -101,24 +102,38 @@ impl Worker {
                     self.attend(uid, started, carried);
                 }
             }
-            Done::Stopping { killed, outcome: Ok(()) } => slot.stopping(killed, now),
-            Done::Cleaned(Ok(exit)) => slot.ended(exit),
-            Done::Noted(ready, Ok(())) => slot.seen.ready_noted = ready,
-            Done::StopNoted(stop, outcome) => {
-                slot.seen.stop_noted = Some(stop);
-                // A full disk must not keep anything from being stopped.
-                if let Err(trouble) = outcome {
-                    self.node_trouble(trouble.0);
-                    return self.step(uid);
+            Done::Stopping { killed, noted, outcome } => {
+                match outcome {
+                    Ok(()) => slot.stopping(killed, now),
+                    Err(trouble) => return self.failed(uid, trouble.0),
+                }
+                if let Some(outcome) = noted {
+                    return self.stop_noted(uid, true, outcome);
                 }
             }
+            Done::Cleaned(Ok(exit)) => slot.ended(exit),
+            Done::Noted(ready, Ok(())) => slot.seen.ready_noted = ready,
+            Done::StopNoted(stop, outcome) => return self.stop_noted(uid, stop, outcome),
             Done::Looked(Err(trouble))
             | Done::Cleaned(Err(trouble))
             | Done::Noted(_, Err(trouble))
-            | Done::Forgotten(Err(trouble))
-            | Done::Stopping { outcome: Err(trouble), .. } => return self.failed(uid, trouble.0),
+            | Done::Forgotten(Err(trouble)) => return self.failed(uid, trouble.0),
         }
         self.worked(uid);
+    }
+
+    /// A disk that can't take the note must not keep anything from being stopped: it counts as noted.
+    fn stop_noted(&mut self, uid: &Arc<str>, stop: bool, outcome: Result<()>) {
+        if let Some(slot) = self.slots.get_mut(uid) {
+            slot.seen.stop_noted = Some(stop);
+        }
+        match outcome {
+            Ok(()) => self.worked(uid),
+            Err(trouble) => {
+                self.node_trouble(trouble.0);
+                self.step(uid);
+            }
+        }
     }
 
     fn worked(&mut self, uid: &Arc<str>) {

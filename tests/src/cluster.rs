@@ -1,8 +1,9 @@
 //! A cluster of its own for one test: on a free port, with its data in a temporary directory.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -14,6 +15,9 @@ use crate::{
     processes::{self, Process},
     stream::Lines,
 };
+
+/// Until every agent has registered.
+const NODES_MAX: Duration = Duration::from_secs(30);
 
 pub struct Cluster {
     dir: TempDir,
@@ -28,6 +32,7 @@ pub struct Cluster {
 pub struct Instance {
     pub name: String,
     pub uid: String,
+    pub node: String,
     pub pid: i32,
     pub port: u16,
     pub ready: bool,
@@ -59,6 +64,46 @@ impl Cluster {
         cluster
     }
 
+    /// Server, controller, and an agent for each of these nodes, as processes of their own, on an embedded store.
+    pub fn of_nodes(nodes: &[&str]) -> Self {
+        let mut cluster = Self::empty();
+        cluster.start_control_plane();
+        nodes.iter().for_each(|node| cluster.start_agent(node));
+        let heard = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+        let mut missing: Vec<&str> = nodes.to_vec();
+        heard.until_json("every node is ready", NODES_MAX, |event| {
+            let ready = condition(&event["resource"], "Ready").is_some_and(|c| c["status"] == "True");
+            missing.retain(|node| !ready || event["resource"]["metadata"]["name"] != *node);
+            missing.is_empty().then_some(())
+        });
+        cluster
+    }
+
+    /// The server, where it was before if it was killed, and the controller.
+    pub fn start_control_plane(&mut self) {
+        let store = format!("embedded:{}", self.dir.path().join("store").display());
+        let listen = if self.server.is_empty() { "127.0.0.1:0".to_owned() } else { self.server.clone() };
+        let server = self.part("server", &["server", "--listen", &listen, "--store", &store]);
+        self.server = server.address();
+        self.parts.push(server);
+        let controller = self.part("controller", &["controller", "--name", "c1"]);
+        self.parts.push(controller);
+    }
+
+    /// The node's agent, on what an earlier one left.
+    pub fn start_agent(&mut self, node: &str) {
+        let data = self.dir.path().join(node);
+        let data = data.to_str().expect("a temporary path is text");
+        let agent = self.part(node, &["agent", "--node", node, "--data-dir", data]);
+        self.parts.push(agent);
+    }
+
+    /// SIGKILL to one process of the control plane: "server", "controller", or a node's agent by its name.
+    pub fn kill_part(&mut self, name: &str) {
+        let at = self.parts.iter().position(|part| part.name() == name).expect("it runs");
+        self.parts.remove(at).kill();
+    }
+
     fn empty() -> Self {
         let dir = tempfile::Builder::new().prefix("driftless-test-").tempdir().expect("a temporary directory");
         Self { dir, server: String::new(), parts: Vec::new(), starts: 0 }
@@ -77,6 +122,11 @@ impl Cluster {
         let dev = self.part(&format!("dev-{}", self.starts), &["dev", "--listen", "127.0.0.1:0", "--data-dir", data]);
         self.server = dev.address();
         self.parts.push(dev);
+    }
+
+    /// Everything of it is below.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     pub fn data_dir(&self) -> PathBuf {
@@ -168,6 +218,11 @@ impl Cluster {
     }
 }
 
+/// One condition of a resource.
+pub fn condition<'a>(resource: &'a Value, name: &str) -> Option<&'a Value> {
+    resource["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == name)
+}
+
 impl Instance {
     pub fn of(resource: &Value) -> Self {
         let (metadata, status) = (&resource["metadata"], &resource["status"]);
@@ -176,6 +231,7 @@ impl Instance {
         Self {
             name: text(&metadata["name"]),
             uid: text(&metadata["uid"]),
+            node: text(&resource["spec"]["node"]),
             pid: text(&status["pid"]).parse().unwrap_or(0),
             port: port.and_then(|p| u16::try_from(p).ok()).unwrap_or(0),
             ready: status["ready"] == true,

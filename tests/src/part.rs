@@ -20,6 +20,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 const STOP_MAX: Duration = Duration::from_secs(5);
 
 pub struct Part {
+    name: String,
     child: Child,
     process: Process,
     out: PathBuf,
@@ -35,7 +36,7 @@ impl Part {
         command.args(arguments).current_dir(dir).stdout(create(&out)).stderr(create(&log));
         let child = command.spawn().expect("the binary can be started");
         let process = Process::find(i32::try_from(child.id()).expect("a pid fits")).expect("it was just started");
-        Self { child, process, out, log }
+        Self { name: name.to_owned(), child, process, out, log }
     }
 
     /// The address in its `ready: ...` line.
@@ -48,6 +49,10 @@ impl Part {
             let address = line.split_whitespace().find(|w| w.starts_with("127.0.0.1:"))?;
             Some(address.trim_end_matches(',').to_owned())
         })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     pub fn process(&self) -> Process {

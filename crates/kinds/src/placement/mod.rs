@@ -31,7 +31,7 @@ static INFO: Info = Info {
     declared: false,
     spec_type: SPEC,
     status_type: STATUS,
-    columns: &[Column::new("UNPLACED"), Column::new("REASON")],
+    columns: &[Column::new("UNPLACED"), Column::new("REASON"), Column::new("NODES")],
 };
 
 pub struct PlacementKind;
@@ -59,8 +59,10 @@ impl Kind for PlacementKind {
 
     fn row(&self, resource: &v1::Resource) -> Vec<String> {
         let status: v1::PlacementStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
-        let placed = status.conditions.iter().find(|c| c.r#type == PLACED);
-        let reason = placed.map(|c| c.reason.clone()).unwrap_or_default();
-        vec![status.unplaced.to_string(), reason]
+        let reason = |name: &str| {
+            let said = status.conditions.iter().find(|c| c.r#type == name);
+            said.map(|c| c.reason.clone()).unwrap_or_default()
+        };
+        vec![status.unplaced.to_string(), reason(PLACED), reason(REACHABLE)]
     }
 }

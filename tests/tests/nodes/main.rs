@@ -1,0 +1,5 @@
+//! What must be seen of a cluster of several nodes, each role a process of its own, through the built binary alone.
+
+mod disruption;
+mod outage;
+mod watched;

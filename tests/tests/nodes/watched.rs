@@ -1,0 +1,77 @@
+//! Every state that the instances were in, by a watch that coalesces nothing.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use driftless_tests::{Cluster, Lines, cluster::Instance};
+use serde_json::Value;
+
+/// Until what a test waits for; a debug build on a busy machine takes its time.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// A process that does nothing for long; lost with its node after 3 s.
+pub fn sleeper(name: &str, replicas: u32, min_available: u32) -> String {
+    format!(
+        "kind: Service
+metadata: {{ name: {name} }}
+spec:
+  replicas: {replicas}
+  min_available: {min_available}
+  lost_after: 3s
+  template: {{ command: [sleep, '86400'], stop_grace: 1s }}
+"
+    )
+}
+
+/// The instances as a watch tells of them.
+#[derive(Default)]
+pub struct Records(pub BTreeMap<String, Instance>);
+
+impl Records {
+    fn take(&mut self, event: &Value) {
+        match event["event"].as_str() {
+            Some("put") => {
+                let instance = Instance::of(&event["resource"]);
+                self.0.insert(instance.name.clone(), instance);
+            }
+            Some("deleted") => drop(self.0.remove(event["name"].as_str().unwrap_or_default())),
+            other => panic!("no event: {other:?}"),
+        }
+    }
+
+    pub fn ready(&self) -> usize {
+        self.0.values().filter(|i| i.ready && !i.deleting).count()
+    }
+
+    pub fn on(&self, node: &str) -> usize {
+        self.0.values().filter(|i| i.node == node).count()
+    }
+}
+
+pub struct Watched {
+    lines: Lines,
+    records: Records,
+    /// Counted from the moment on that all are ready.
+    pub fewest_ready: usize,
+}
+
+impl Watched {
+    pub fn start(cluster: &Cluster, ready: usize) -> Self {
+        let lines = cluster.stream(&["get", "instances", "-w", "-o", "json"]);
+        let mut records = Records::default();
+        lines.until_json("the watch shows all ready", LONG, |event| {
+            records.take(event);
+            (records.ready() == ready).then_some(())
+        });
+        Self { lines, records, fewest_ready: ready }
+    }
+
+    #[track_caller]
+    pub fn until(&mut self, what: &str, done: impl Fn(&Records) -> bool) {
+        let Self { lines, records, fewest_ready } = self;
+        lines.until_json(what, LONG, |event| {
+            records.take(event);
+            *fewest_ready = (*fewest_ready).min(records.ready());
+            done(records).then_some(())
+        });
+    }
+}

@@ -55,8 +55,7 @@ impl Cluster {
         let server = cluster.part("server", &["server", "--listen", "127.0.0.1:0", "--store", store]);
         cluster.server = server.address();
         cluster.parts.push(server);
-        let controller = cluster.part("controller", &["controller", "--name", "c1"]);
-        cluster.parts.push(controller);
+        cluster.start_controller("c1");
         let data = cluster.data_dir();
         let data = data.to_str().expect("a temporary path is text");
         let agent = cluster.part("agent", &["agent", "--node", "n1", "--data-dir", data]);
@@ -86,8 +85,7 @@ impl Cluster {
         let server = self.part("server", &["server", "--listen", &listen, "--store", &store]);
         self.server = server.address();
         self.parts.push(server);
-        let controller = self.part("controller", &["controller", "--name", "c1"]);
-        self.parts.push(controller);
+        self.start_controller("c1");
     }
 
     /// The node's agent, on what an earlier one left.
@@ -102,6 +100,12 @@ impl Cluster {
     pub fn kill_part(&mut self, name: &str) {
         let at = self.parts.iter().position(|part| part.name() == name).expect("it runs");
         self.parts.remove(at).kill();
+    }
+
+    /// One more controller, of that name.
+    pub fn start_controller(&mut self, name: &str) {
+        let controller = self.part(name, &["controller", "--name", name]);
+        self.parts.push(controller);
     }
 
     fn empty() -> Self {
@@ -186,6 +190,12 @@ impl Cluster {
         let mut command = self.command(&["apply", "-f", "-"]);
         command.args(arguments);
         command::run(command, manifest)
+    }
+
+    pub fn plan(&self, manifest: &str, arguments: &[&str]) -> Done {
+        let mut command = self.command(&["plan", "-f", "-"]);
+        command.args(arguments);
+        command::run(command, manifest.as_bytes())
     }
 
     #[track_caller]

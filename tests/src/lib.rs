@@ -8,6 +8,7 @@ pub mod http;
 pub mod part;
 pub mod processes;
 pub mod stream;
+pub mod watched;
 
 pub use cluster::Cluster;
 pub use command::{Done, driftless};

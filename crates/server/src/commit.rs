@@ -48,11 +48,14 @@ async fn admitted(shared: &Shared, members: &Members, mut transaction: Transacti
     }
     bases.expect_owners(&mut transaction);
     let note = transaction.note.take().unwrap_or_default();
-    transaction.log = entries(&author, transaction.fence.as_ref(), &note, done);
+    let folding = shared.folds().look(shared.stamps(), &note, &done);
+    transaction.log = entries(&author, transaction.fence.as_ref(), &note, done, &folding);
     if transaction.incarnation.is_empty() {
         transaction.incarnation = shared.cache().incarnation.clone();
     }
-    shared.backend.commit(transaction).await
+    let revision = shared.backend.commit(transaction).await?;
+    shared.folds().keep(folding);
+    Ok(revision)
 }
 
 /// On behalf of whom something is written.

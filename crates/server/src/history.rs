@@ -12,11 +12,12 @@ const LIMIT_DEFAULT: usize = 1000;
 pub async fn entries(shared: &Shared, request: v1::HistoryRequest) -> Result<v1::HistoryResponse> {
     shared.ready()?;
     let mut asked = Asked::of(shared, &request)?;
+    let after = Revision(request.after_revision.max(0));
     let mut records = match &asked.root_uid {
-        None => read(shared, None).await?,
+        None => read(shared, None, after).await?,
         Some(root) => {
-            let mut records = read(shared, Some(root)).await?;
-            records.extend(read(shared, Some(MANY)).await?);
+            let mut records = read(shared, Some(root), after).await?;
+            records.extend(read(shared, Some(MANY), after).await?);
             records
         }
     };
@@ -28,8 +29,8 @@ pub async fn entries(shared: &Shared, request: v1::HistoryRequest) -> Result<v1:
     Ok(v1::HistoryResponse { entries: entries.split_off(surplus) })
 }
 
-async fn read(shared: &Shared, root: Option<&str>) -> Result<Vec<LogRecord>> {
-    let query = HistoryQuery { root_uid: root.map(ToOwned::to_owned), after: Revision::ZERO, limit: HISTORY_MAX };
+async fn read(shared: &Shared, root: Option<&str>, after: Revision) -> Result<Vec<LogRecord>> {
+    let query = HistoryQuery { root_uid: root.map(ToOwned::to_owned), after, limit: HISTORY_MAX, up_to: None };
     shared.backend.history(query).await
 }
 

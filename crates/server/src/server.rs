@@ -25,10 +25,12 @@ use crate::{
     apply, audit, byhand, commit,
     counters::Counters,
     explain, feed,
+    folds::Folding,
     heads::{self, Heads},
     history,
     members::{self, Members},
     nodes, plan, reads, report,
+    retention::{self, Retention},
     ring::GROUPS_MAX,
     shared::Shared,
     unfenced::Step,
@@ -50,6 +52,8 @@ pub struct Config {
     pub ring_groups_max: usize,
     /// Between two pages of the audit that compares the cache with the store.
     pub audit_every: Duration,
+    /// What is kept of the history.
+    pub retention: Retention,
     pub stamps: Arc<dyn Stamps>,
     /// The cluster's number of shards; found at the start.
     pub(crate) shards: u32,
@@ -62,6 +66,7 @@ impl Config {
             bookmark_every: Duration::from_secs(5),
             ring_groups_max: GROUPS_MAX,
             audit_every: Duration::from_secs(5),
+            retention: Retention::default(),
             stamps: Arc::new(SystemStamps),
             shards: 0,
         }
@@ -90,7 +95,9 @@ impl Server {
         tasks.spawn(heads::watch_over(shared.clone()));
         tasks.spawn(audit::run(shared.clone(), shared.config.audit_every));
         tasks.spawn(members::run(shared.clone(), sender));
-        Ok(Self { shared, heads, members: Members::new(receiver), _tasks: tasks })
+        let members = Members::new(receiver);
+        tasks.spawn(retention::run(shared.clone(), members.clone()));
+        Ok(Self { shared, heads, members, _tasks: tasks })
     }
 
     /// Whether it should be asked, and when that changes.
@@ -184,7 +191,7 @@ async fn make_placement(config: &Config, backend: &dyn Store) -> Result<()> {
         commit::put(resource.clone(), Revision::ZERO),
         Done { key, uid, root_uid, replaced: Revision::ZERO, after: Some(resource) },
     );
-    match backend.commit(step.transaction(String::new(), &author, None, &note)).await {
+    match backend.commit(step.transaction(String::new(), &author, None, &note, &Folding::default())).await {
         // Another server was faster.
         Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),

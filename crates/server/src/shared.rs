@@ -4,7 +4,7 @@
 
 mod wakes;
 
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use model::{Object, Revision, Time};
 use store::{Error, Group, Head, Result, Store};
@@ -19,6 +19,7 @@ use crate::{
     cache::{Cache, Healed, Lie},
     confirm::{Confirm, Finding},
     counters::Counters,
+    folds::Folds,
 };
 pub use wakes::Wakes;
 
@@ -93,6 +94,7 @@ pub struct Shared {
     cache: RwLock<Cache>,
     confirm: Mutex<Confirm>,
     health: Mutex<Health>,
+    folds: Mutex<Folds>,
     /// Tells how far the cache is; everybody is woken too when the readiness changes.
     pub wakes: Wakes,
     readiness: watch::Sender<Readiness>,
@@ -110,6 +112,7 @@ impl Shared {
             cache,
             confirm: Mutex::new(Confirm::new(Instant::now())),
             health: Mutex::default(),
+            folds: Mutex::default(),
             wakes: Wakes::new(),
             readiness: watch::Sender::new(Readiness::Starting),
             relist: Notify::new(),
@@ -122,6 +125,10 @@ impl Shared {
 
     pub fn now(&self) -> Time {
         self.stamps().now()
+    }
+
+    pub fn folds(&self) -> MutexGuard<'_, Folds> {
+        self.folds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn cache(&self) -> RwLockReadGuard<'_, Cache> {

@@ -8,6 +8,7 @@ use crate::{
         entry::{Done, entries},
         rights::Author,
     },
+    folds::Folding,
     shared::Shared,
 };
 
@@ -44,8 +45,15 @@ impl Step {
     }
 
     /// The whole of it, with the history's entries.
-    pub fn transaction(self, incarnation: String, author: &Author, fence: Option<Fence>, note: &Note) -> Transaction {
-        let log = entries(author, fence.as_ref(), note, self.done);
+    pub fn transaction(
+        self,
+        incarnation: String,
+        author: &Author,
+        fence: Option<Fence>,
+        note: &Note,
+        folding: &Folding,
+    ) -> Transaction {
+        let log = entries(author, fence.as_ref(), note, self.done, folding);
         Transaction {
             incarnation,
             fence,
@@ -60,7 +68,11 @@ impl Step {
 
     pub async fn commit(self, shared: &Shared, author: &Author, fence: Option<Fence>, note: Note) -> Result<Revision> {
         let incarnation = shared.cache().incarnation.clone();
-        let result = shared.backend.commit(self.transaction(incarnation, author, fence, &note)).await;
+        let folding = shared.folds().look(shared.stamps(), &note, &self.done);
+        let result = shared.backend.commit(self.transaction(incarnation, author, fence, &note, &folding)).await;
+        if result.is_ok() {
+            shared.folds().keep(folding);
+        }
         count(shared, &result);
         result
     }

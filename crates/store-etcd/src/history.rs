@@ -1,7 +1,7 @@
 //! History entries: written by commits, read in the store's order, forgotten from the old end. No watch covers them.
 
 use bytes::Bytes;
-use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
 use model::Revision;
 use prost::Message;
 use store::{Error, HISTORY_MAX, HistoryQuery, LogEntry, LogRecord, PUTS_MAX, Result};
@@ -26,7 +26,7 @@ struct Stored {
 }
 
 pub fn encode(entry: &LogEntry, index: usize) -> Vec<u8> {
-    let LogEntry { root_uid, step_id, bytes } = entry.clone();
+    let LogEntry { root_uid, step_id, bytes, .. } = entry.clone();
     let index = u32::try_from(index).expect("at most PUTS_MAX");
     Stored { root_uid, step_id, bytes, index }.encode_to_vec()
 }
@@ -37,18 +37,23 @@ pub fn decode(kv: KeyValue) -> Result<(u32, LogRecord)> {
     let (key, value) = kv.into_key_value();
     let Stored { root_uid, step_id, bytes, index } = Stored::decode(value.as_slice())
         .map_err(|e| Error::Corrupt(format!("the history entry {:?}: {e}", String::from_utf8_lossy(&key))))?;
-    Ok((index, LogRecord { revision, entry: LogEntry { root_uid, step_id, bytes } }))
+    Ok((index, LogRecord { revision, entry: LogEntry { root_uid, step_id, bytes, slot: String::new() } }))
 }
 
 impl Inner {
     pub async fn history(&self, query: HistoryQuery) -> Result<Vec<LogRecord>> {
         let limit = if query.limit == 0 { HISTORY_MAX } else { query.limit.min(HISTORY_MAX) };
         let prefix = self.layout.history(query.root_uid.as_deref());
-        let options = GetOptions::new()
+        let mut options = GetOptions::new()
             .with_range(range_end(&prefix))
             .with_min_mod_revision(query.after.0 + 1)
             .with_sort(SortTarget::Mod, SortOrder::Descend)
             .with_limit((limit + PUTS_MAX) as i64); // etcd may cut within the entries of one commit.
+        match query.up_to {
+            Some(up_to) if up_to <= Revision::ZERO => return Ok(Vec::new()), // To etcd, 0 is no bound.
+            Some(up_to) => options = options.with_max_mod_revision(up_to.0),
+            None => {}
+        }
         let mut answer = self.get_range("reading history", prefix.into(), options).await?;
         let mut records: Vec<_> = answer.take_kvs().into_iter().map(decode).collect::<Result<_>>()?;
         records.sort_by_key(|(index, record)| (record.revision, *index));
@@ -56,7 +61,7 @@ impl Inner {
         Ok(records.drain(first..).map(|(_, record)| record).collect())
     }
 
-    /// Entries are never written twice, so what is old stays old until it is deleted.
+    /// An entry in a slot may be replaced by a newer one meanwhile, so each is compared as it goes.
     pub async fn trim_history(&self, up_to: Revision) -> Result<usize> {
         if up_to <= Revision::ZERO {
             return Ok(0); // To etcd, 0 is no bound.
@@ -74,9 +79,12 @@ impl Inner {
             if keys.is_empty() {
                 return Ok(trimmed);
             }
-            trimmed += keys.len();
+            let count = keys.len();
+            let old = |key: &Vec<u8>| Compare::mod_revision(key.clone(), CompareOp::Less, up_to.0 + 1);
+            let compares: Vec<Compare> = keys.iter().map(old).collect();
             let deletes: Vec<TxnOp> = keys.into_iter().map(|key| TxnOp::delete(key, None)).collect();
-            self.transact("trimming history", Txn::new().and_then(deletes)).await?;
+            let answer = self.transact("trimming history", Txn::new().when(compares).and_then(deletes)).await?;
+            trimmed += if answer.succeeded() { count } else { 0 };
         }
     }
 }

@@ -100,8 +100,12 @@ impl Layout {
         }
     }
 
-    /// The nonce keeps entries apart that a caller named alike; the compares alone decide which of them are written.
+    /// The nonce keeps entries apart that a caller named alike; the compares alone decide which of them are written. A
+    /// slot's key is always the same, so that a put replaces what was there.
     pub fn entry(&self, entry: &LogEntry, replaced: Revision, nonce: u32) -> String {
+        if !entry.slot.is_empty() {
+            return format!("{}slot/{}", self.history(Some(&entry.root_uid)), segment(&entry.slot));
+        }
         let Revision(replaced) = replaced;
         format!("{}{replaced:016x}/{}/{nonce:08x}", self.history(Some(&entry.root_uid)), segment(&entry.step_id))
     }

@@ -28,7 +28,12 @@ fn ranges_hold_their_keys_and_no_others() {
     assert!(!holds(layout.objects("Serv", ""), web.clone()));
     assert!(!holds(layout.objects("", ""), layout.head()));
     assert!(holds(layout.watched(), layout.head()) && holds(layout.watched(), web));
-    let entry = |root: &str| LogEntry { root_uid: root.into(), step_id: "s".into(), bytes: Default::default() };
+    let entry = |root: &str| LogEntry {
+        root_uid: root.into(),
+        step_id: "s".into(),
+        bytes: Default::default(),
+        slot: String::new(),
+    };
     let key = layout.entry(&entry("u/x"), Revision(255), 1);
     assert_eq!(key, "p/h/u%2fx/00000000000000ff/s/00000001");
     assert!(!holds(layout.history(Some("u")), key.clone()) && holds(layout.history(Some("u/x")), key.clone()));

@@ -112,6 +112,9 @@ pub struct LogEntry {
     pub step_id: String,
     /// An encoded `v1::HistoryEntry` without its revision.
     pub bytes: Bytes,
+    /// Where not empty: it takes the place of the entry that the root has in this slot, in the same transaction. Not
+    /// read back.
+    pub slot: String,
 }
 
 /// An entry as it was read back.
@@ -127,6 +130,8 @@ pub struct HistoryQuery {
     pub root_uid: Option<String>,
     /// Entries of commits after this one.
     pub after: Revision,
+    /// Entries of commits up to this one; None: of all.
+    pub up_to: Option<Revision>,
     /// The newest so many. 0, or more than that: `HISTORY_MAX`.
     pub limit: usize,
 }

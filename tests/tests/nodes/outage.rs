@@ -27,7 +27,7 @@ fn ten_seconds_without_a_control_plane_restart_and_replace_nothing() {
     cluster.apply_with(sleeper("web", 6, 4).as_bytes(), &["--wait"]).ok();
     let before = cluster.instances("web");
     let processes: Vec<Process> = before.iter().map(|i| cluster.process_of(i)).collect();
-    cluster.kill_part("controller");
+    cluster.kill_part("c1");
     cluster.kill_part("server");
     // Longer than sessions live, longer than `lost_after`.
     let down = Instant::now() + Duration::from_secs(10);

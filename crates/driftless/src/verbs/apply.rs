@@ -62,7 +62,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     if let Some(plan) = &args.plan {
         let applied = planned(client, plan).await?;
         if args.wait {
-            wait::until(client, applied, &standing::Goal::ready(), args.timeout).await?;
+            wait::until(client, reconciled(applied), &standing::Goal::ready(), args.timeout).await?;
         }
         return Ok(());
     }
@@ -89,9 +89,15 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         applied.extend(tell(results, args.dry_run)?);
     }
     if args.wait {
-        wait::until(client, applied, &standing::Goal::ready(), args.timeout).await?;
+        wait::until(client, reconciled(applied), &standing::Goal::ready(), args.timeout).await?;
     }
     Ok(())
+}
+
+/// Those of kinds that become ready: a Config, for one, is as soon as it's declared.
+fn reconciled(applied: Vec<v1::Resource>) -> Vec<v1::Resource> {
+    let acts = |resource: &v1::Resource| kinds::RECONCILERS.iter().any(|r| r.kind() == key(resource).kind());
+    applied.into_iter().filter(acts).collect()
 }
 
 async fn planned(client: &Client, path: &Path) -> anyhow::Result<Vec<v1::Resource>> {

@@ -80,7 +80,7 @@ fn head(key: &Key, resource: &v1::Resource) -> String {
         ("Finalizers", m.finalizers.join(", ")),
         ("Generation", format!("{} (observed {})", m.generation, head.observed_generation)),
         ("Revision", format!("{}, by {}", m.revision, writer.actor)),
-        ("Field owners", pairs(&m.field_owners)),
+        ("Field owners", field_owners(resource, &m)),
         ("Shard", m.shard.to_string()),
     ];
     let mut text = String::new();
@@ -88,6 +88,19 @@ fn head(key: &Key, resource: &v1::Resource) -> String {
         let _ = writeln!(text, "{:14}{value}", format!("{name}:"));
     }
     text
+}
+
+/// Who says how many replicas there are: a manifest and `scale` may both.
+fn field_owners(resource: &v1::Resource, metadata: &v1::Metadata) -> String {
+    let mut owners = metadata.field_owners.clone();
+    let spec = resource.spec.as_ref().map(|spec| spec.value.as_slice()).unwrap_or_default();
+    if metadata.kind == kinds::service::KIND
+        && let Ok(spec) = <v1::ServiceSpec as prost::Message>::decode(spec)
+    {
+        let named = if spec.replicas.is_some() { "apply" } else { "nobody (1, the default)" };
+        owners.entry("spec.replicas".into()).or_insert_with(|| named.into());
+    }
+    owners.iter().map(|(path, owner)| format!("{path}: {owner}")).collect::<Vec<_>>().join(", ")
 }
 
 fn since(time: Option<&prost_types::Timestamp>) -> String {

@@ -1,11 +1,17 @@
-//! `driftless history`: what happened to a resource and everything below it, step by step.
+//! `driftless history`: what happened to a resource and everything below it, or to all there is, step by step.
 
-use api::v1;
-use model::Key;
+use std::{collections::BTreeMap, time::Duration};
 
+use api::{manifest, v1};
+use model::{Filter, Key, Time};
+use prost::Message;
+use serde_json::{Value, json};
+
+use super::diff;
 use crate::{
     client::Client,
     exit::Trouble,
+    follow::Follow,
     output,
     words::{self, DEFAULT_NAMESPACE},
 };
@@ -17,26 +23,62 @@ const NAMES: usize = 3;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  driftless history service web
-  driftless history service web --limit 100")]
+  driftless history
+  driftless history service web --limit 100
+  driftless history service web --since 10m -o json
+  driftless history -f
+
+Without a name: everything. A change that differs from earlier ones in counters and times alone (a crash loop's) takes
+their place: it is told with how many they were, and since which revision.")]
 pub struct Args {
-    /// KIND NAME, or KIND/NAME.
-    #[arg(required = true, value_name = "KIND NAME")]
+    /// KIND NAME, or KIND/NAME; everything where left out.
+    #[arg(value_name = "KIND NAME")]
     words: Vec<String>,
     #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
     namespace: String,
     /// The newest so many.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     limit: i32,
+    /// Only what happened since: a time (RFC 3339), or how long ago (10m).
+    #[arg(long, value_name = "TIME|DURATION", value_parser = since)]
+    since: Option<Time>,
+    /// Go on with what happens.
+    #[arg(short, long)]
+    follow: bool,
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Text,
+    /// With fields before and after; one entry a line where it's followed.
+    Json,
+}
+
+fn since(text: &str) -> anyhow::Result<Time> {
+    match text.parse::<prost_types::Timestamp>() {
+        Ok(time) => Ok(Time::from(&time)),
+        Err(_) => Ok(words::now().minus(words::duration(text)?.min(Duration::from_secs(86_400 * 3_650)))),
+    }
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
-    let key = words::single(&args.words, &args.namespace)?;
-    let entries = entries(client, &key, args.limit).await?;
-    if entries.is_empty() {
-        return Err(Trouble::NotFound(format!("nothing is known of {}", words::short(&key))).into());
+    let key = match args.words.as_slice() {
+        [] => None,
+        named => Some(words::single(named, &args.namespace)?),
+    };
+    let mut teller = Teller { client, args: &args, key, before: BTreeMap::new(), last: 0 };
+    if args.follow {
+        return teller.follow().await;
     }
-    output::print(&text(&entries))
+    let entries = teller.read().await?;
+    match (&teller.key, entries.is_empty()) {
+        (Some(key), true) if args.since.is_none() => {
+            Err(Trouble::NotFound(format!("nothing is known of {}", words::short(key))).into())
+        }
+        _ => teller.print(&entries),
+    }
 }
 
 /// Oldest first.
@@ -45,9 +87,107 @@ pub async fn entries(client: &Client, key: &Key, limit: i32) -> anyhow::Result<V
     Ok(client.api.entries(request).await?.entries)
 }
 
-pub fn text(entries: &[v1::HistoryEntry]) -> String {
+/// An entry, and what each of the resources that it touched was before, where that is known.
+struct Told {
+    entry: v1::HistoryEntry,
+    before: Vec<Option<v1::Resource>>,
+}
+
+struct Teller<'a> {
+    client: &'a Client,
+    args: &'a Args,
+    key: Option<Key>,
+    /// What the entries so far left: by uid, at which revision.
+    before: BTreeMap<String, (i64, v1::Resource)>,
+    last: i64,
+}
+
+impl Teller<'_> {
+    /// The newest entries after those that were read before. More are read than are shown, for what was before.
+    async fn read(&mut self) -> anyhow::Result<Vec<Told>> {
+        let request = v1::HistoryRequest {
+            key: self.key.as_ref().map(Into::into),
+            limit: LIMIT_MAX,
+            after_revision: self.last,
+            ..Default::default()
+        };
+        let entries = self.client.api.entries(request).await?.entries;
+        self.last = entries.last().map_or(self.last, |entry| entry.revision.max(self.last));
+        let mut told: Vec<Told> = entries.into_iter().map(|entry| self.told(entry)).collect();
+        if let Some(since) = self.args.since {
+            told.retain(|told| told.entry.time.as_ref().is_some_and(|time| Time::from(time) >= since));
+        }
+        Ok(told.split_off(told.len().saturating_sub(self.args.limit as usize)))
+    }
+
+    fn told(&mut self, entry: v1::HistoryEntry) -> Told {
+        let before = |touched: &v1::Touched| {
+            let known = match &touched.after {
+                Some(after) => self.before.insert(touched.uid.clone(), (entry.revision, after.clone())),
+                None => self.before.remove(&touched.uid),
+            };
+            known.filter(|(revision, _)| *revision == touched.replaced_revision).map(|(_, resource)| resource)
+        };
+        let before = entry.touched.iter().map(before).collect();
+        Told { entry, before }
+    }
+
+    /// What is new is read whenever a watch says that something changed, so nothing is asked for while all is quiet.
+    async fn follow(&mut self) -> anyhow::Result<()> {
+        // Of everything, since what happens below a resource is a part of its history.
+        let mut follow = Follow::new(self.client, Filter::default());
+        loop {
+            follow.next().await?;
+            let entries = self.read().await?;
+            self.print(&entries)?;
+        }
+    }
+
+    fn print(&self, told: &[Told]) -> anyhow::Result<()> {
+        let text = match (self.args.output, self.args.follow) {
+            (Output::Json, true) => told.iter().map(|told| format!("{}\n", json(told))).collect(),
+            (Output::Json, false) => {
+                let entries: Vec<Value> = told.iter().map(json).collect();
+                serde_json::to_string_pretty(&json!({ "entries": entries }))? + "\n"
+            }
+            (Output::Text, false) => text(told.iter().map(|told| &told.entry)),
+            (Output::Text, true) => told.iter().map(|told| row(&told.entry).join("  ") + "\n").collect(),
+        };
+        output::print(&text)
+    }
+}
+
+/// Whole resources are left out; `replay` shows them.
+fn json(told: &Told) -> Value {
+    let mut entry = told.entry.clone();
+    let fields: Vec<Value> = entry.touched.iter().zip(&told.before).map(fields).collect();
+    entry.touched.iter_mut().for_each(|touched| touched.after = None);
+    let text = manifest::message("driftless.v1.HistoryEntry", &entry.encode_to_vec(), manifest::Format::Json);
+    let mut value: Value = serde_json::from_str(&text).unwrap_or_default();
+    // W3C: version, trace id, parent id, flags.
+    if let Some(trace) = entry.traceparent.split('-').nth(1) {
+        value["traceId"] = trace.into();
+    }
+    for (n, fields) in fields.into_iter().enumerate() {
+        value["touched"][n]["fields"] = fields;
+    }
+    value
+}
+
+/// Null where it isn't kept what was before.
+fn fields((touched, before): (&v1::Touched, &Option<v1::Resource>)) -> Value {
+    let kind = touched.key.as_ref().map(|key| key.kind.as_str()).unwrap_or_default();
+    if before.is_none() && touched.replaced_revision != 0 {
+        return Value::Null;
+    }
+    let (before, after) = (before.clone().unwrap_or_default(), touched.after.clone().unwrap_or_default());
+    let change = |c: v1::FieldChange| json!({ "path": c.path, "before": c.before, "after": c.after });
+    diff::changes(kind, &before, &after).into_iter().map(change).collect()
+}
+
+pub fn text<'e>(entries: impl IntoIterator<Item = &'e v1::HistoryEntry>) -> String {
     let titles = ["TIME", "REVISION", "ACTOR", "VERB", "WHAT", "WHY"].map(str::to_owned);
-    let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = entries.into_iter().map(row).collect();
     output::table(&titles, &rows)
 }
 
@@ -59,7 +199,10 @@ fn row(entry: &v1::HistoryEntry) -> Vec<String> {
         format!("{} ({}@{})", entry.actor, entry.claim, entry.epoch)
     };
     let time = entry.time.as_ref().map(ToString::to_string).unwrap_or_default();
-    let why = if why.message.is_empty() { why.reason } else { why.message };
+    let mut why = if why.message.is_empty() { why.reason } else { why.message };
+    if entry.folded > 1 {
+        why += &format!(" (the newest of {} alike since {})", entry.folded, entry.folded_since);
+    }
     vec![time, entry.revision.to_string(), actor, entry.verb.clone(), touched(&entry.touched), why]
 }
 

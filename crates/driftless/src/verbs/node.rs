@@ -39,12 +39,12 @@ fn key(node: &str) -> anyhow::Result<Key> {
 }
 
 pub async fn cordon(client: &Client, args: Args) -> anyhow::Result<()> {
-    edit::spec(client, &key(&args.node)?, "apply", |spec| edit::set(spec, "cordon", Value::Bool(true))).await?;
+    edit::spec(client, &key(&args.node)?, "edit", |spec| edit::set(spec, "cordon", Value::Bool(true))).await?;
     output::print(&format!("node/{} cordoned\n", args.node))
 }
 
 pub async fn uncordon(client: &Client, args: Args) -> anyhow::Result<()> {
-    edit::spec(client, &key(&args.node)?, "apply", |spec| {
+    edit::spec(client, &key(&args.node)?, "edit", |spec| {
         edit::set(spec, "cordon", Value::Bool(false))?;
         edit::set(spec, "drain", Value::Bool(false))
     })
@@ -54,7 +54,7 @@ pub async fn uncordon(client: &Client, args: Args) -> anyhow::Result<()> {
 
 pub async fn drain(client: &Client, args: DrainArgs) -> anyhow::Result<()> {
     let key = key(&args.node)?;
-    let node = edit::spec(client, &key, "apply", |spec| edit::set(spec, "drain", Value::Bool(true))).await?;
+    let node = edit::spec(client, &key, "edit", |spec| edit::set(spec, "drain", Value::Bool(true))).await?;
     if args.no_wait {
         return output::print(&format!("node/{} is being drained\n", args.node));
     }

@@ -67,19 +67,33 @@ impl At {
     }
 }
 
-/// What the last entry up to there left of the resource.
+/// What the last entry up to there left of the resource. Each write names what it replaced: where that isn't what the
+/// history has before it, there was more, which was folded.
 pub fn as_of(entries: &[v1::HistoryEntry], key: &Key, at: &At) -> anyhow::Result<v1::Resource> {
     let wire = v1::ResourceKey::from(key);
-    let touches = |entry: &v1::HistoryEntry| {
-        let touched = entry.touched.iter().rev().find(|touched| touched.key.as_ref() == Some(&wire));
-        touched.map(|touched| (entry.revision, touched.after.clone()))
+    let touched = |entry: &v1::HistoryEntry| {
+        let touched = entry.touched.iter().rev().find(|touched| touched.key.as_ref() == Some(&wire))?;
+        Some((entry.revision, touched.clone()))
     };
-    let last = entries.iter().rev().filter(|entry| at.includes(entry)).find_map(touches);
     let name = words::short(key);
-    match last {
-        None => bail!(Trouble::NotFound(format!("the history kept of {name} does not reach back so far"))),
-        Some((revision, None)) => bail!(Trouble::NotFound(format!("{name} was removed at revision {revision}"))),
-        Some((revision, Some(mut resource))) => {
+    let Some((revision, last)) = entries.iter().rev().filter(|entry| at.includes(entry)).find_map(touched) else {
+        let begins = entries.iter().find_map(touched).map(|(revision, _)| revision);
+        bail!(Trouble::NotFound(match begins {
+            Some(revision) => format!("the history kept of {name} begins at revision {revision}, after that"),
+            None => format!("nothing is kept of {name}"),
+        }))
+    };
+    let next = entries.iter().filter(|entry| !at.includes(entry)).find_map(touched);
+    if let Some((newer, next)) = next.filter(|(_, next)| next.uid == last.uid && next.replaced_revision != revision) {
+        bail!(Trouble::NotFound(format!(
+            "{name} changed in counters and times alone between the revisions {revision} and {newer}, which was folded; \
+             kept are those two (the newer one replaced revision {})",
+            next.replaced_revision
+        )));
+    }
+    match last.after {
+        None => bail!(Trouble::NotFound(format!("{name} was removed at revision {revision}"))),
+        Some(mut resource) => {
             resource.metadata.get_or_insert_default().revision = revision;
             Ok(resource)
         }

@@ -95,7 +95,7 @@ fn decode<M: Message + Default>(any: Option<&prost_types::Any>) -> anyhow::Resul
 }
 
 async fn pause(client: &Client, key: &Key, pause: bool) -> anyhow::Result<()> {
-    edit::spec(client, key, "apply", |spec| edit::set(spec, "rollout.pause", Value::Bool(pause))).await?;
+    edit::spec(client, key, "edit", |spec| edit::set(spec, "rollout.pause", Value::Bool(pause))).await?;
     output::print(&format!("{} {}\n", words::short(key), if pause { "paused" } else { "resumed" }))
 }
 
@@ -155,7 +155,7 @@ async fn undo(client: &Client, key: &Key, to: Option<i64>) -> anyhow::Result<()>
         api::descriptors().get_message_by_name(kinds::service::SPEC).expect("ours"),
         version.spec.encode_to_vec().as_slice(),
     )?;
-    edit::spec(client, key, "apply", |spec| {
+    edit::spec(client, key, "edit", |spec| {
         for field in ["template", "version"] {
             let value = earlier.get_field_by_name(field).expect("a Service has it").into_owned();
             edit::set(spec, field, value)?;

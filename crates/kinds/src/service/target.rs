@@ -71,25 +71,22 @@ pub struct Going {
 impl Going {
     /// `ready` of the target's instances are ready now; `complete` if that is all there is to it.
     pub fn of(service: &Service, target: &Target, ready: usize, complete: bool, now: Time) -> Self {
-        if complete {
+        // Nothing is expected of a paused rollout; its clock starts anew when it's resumed.
+        if complete || service.pause {
             return Self::default();
         }
         let ready = i32::try_from(ready).unwrap_or(i32::MAX);
         let known = service.status.progress.clone().filter(|p| p.template_hash == target.hash);
         let progress = match known {
-            // While paused the clock stands still: it starts anew with each look.
-            Some(known) if ready <= known.ready && !service.pause => known,
+            Some(known) if ready <= known.ready => known,
             known => v1::Progress {
                 template_hash: target.hash.clone(),
-                time: Some(match (&known, service.pause) {
-                    (Some(known), true) => known.time.unwrap_or_else(|| now.into()),
-                    _ => now.into(),
-                }),
+                time: Some(now.into()),
                 ready: known.map_or(ready, |known| known.ready.max(ready)),
             },
         };
         let since = progress.time.as_ref().map_or(now, Time::from);
-        let fails_at = service.progress_deadline.filter(|_| !service.pause).map(|deadline| since.plus(deadline));
+        let fails_at = service.progress_deadline.map(|deadline| since.plus(deadline));
         Self { progress: Some(progress), fails_at, failed: fails_at.is_some_and(|at| now >= at) }
     }
 }

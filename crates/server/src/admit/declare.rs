@@ -29,6 +29,8 @@ pub enum Manager {
     Apply,
     /// The number of replicas alone.
     Scale,
+    /// The whole spec as it was read, but for a few fields: what isn't changed keeps its owner.
+    Edit,
 }
 
 impl Manager {
@@ -36,7 +38,11 @@ impl Manager {
         match text {
             "" | "apply" => Ok(Self::Apply),
             "scale" => Ok(Self::Scale),
-            other => Err(Error::invalid("field_manager", format!("{other:?}: must be \"apply\" or \"scale\""))),
+            "edit" => Ok(Self::Edit),
+            other => {
+                let words = format!("{other:?}: must be \"apply\", \"scale\" or \"edit\"");
+                Err(Error::invalid("field_manager", words))
+            }
         }
     }
 }
@@ -241,7 +247,7 @@ fn managed(
     let corrupt = |error: prost::DecodeError| Error::Corrupt(format!("the spec of {}: {error}", declared.key));
     let Some(number) = message::field_number(type_name, SCALED) else {
         return match manager {
-            Manager::Apply => Ok(declared.spec.clone()),
+            Manager::Apply | Manager::Edit => Ok(declared.spec.clone()),
             Manager::Scale => Err(Error::invalid("field_manager", format!("{} can't be scaled", declared.key))),
         };
     };
@@ -258,14 +264,15 @@ fn managed(
             }
             Ok(declared.spec.clone())
         }
-        Manager::Apply if message::has_field(&declared.spec, number).map_err(corrupt)? => {
+        Manager::Edit if !changed.contains(&number) => Ok(declared.spec.clone()),
+        Manager::Apply | Manager::Edit if message::has_field(&declared.spec, number).map_err(corrupt)? => {
             owners.remove(SCALED_PATH);
             Ok(declared.spec.clone())
         }
         Manager::Apply if owners.get(SCALED_PATH).is_some_and(|owner| owner == "scale") => {
             message::with_field(&declared.spec, stored, number).map_err(corrupt)
         }
-        Manager::Apply => Ok(declared.spec.clone()),
+        Manager::Apply | Manager::Edit => Ok(declared.spec.clone()),
     }
 }
 

@@ -8,10 +8,13 @@ use prost::Message;
 use store::{LogEntry, Note, PUTS_MAX};
 
 use super::rights::Author;
+use crate::folds::{Fold, Folding};
 
 /// Where a transaction touches more roots than there's room for entries, one entry tells of all of them. It's kept
 /// under this name, and found again by what it touched.
 pub const MANY: &str = "many";
+/// Folded entries of one transaction: each is one put more, and there should be room for the others.
+const FOLDED_MAX: usize = 15;
 
 /// One write as the history tells it.
 #[derive(Clone, Debug)]
@@ -24,21 +27,45 @@ pub struct Done {
     pub after: Option<v1::Resource>,
 }
 
-pub fn entries(author: &Author, fence: Option<&Fence>, note: &Note, done: Vec<Done>) -> Vec<LogEntry> {
+/// What folds, by `folding`, gets an entry of its own, in its slot; there is no room for that where very much is written
+/// at once.
+pub fn entries(
+    author: &Author,
+    fence: Option<&Fence>,
+    note: &Note,
+    done: Vec<Done>,
+    folding: &Folding,
+) -> Vec<LogEntry> {
     let writes = done.len();
     let mut roots: BTreeMap<String, Vec<Done>> = BTreeMap::new();
+    let mut folded = Vec::new();
     for one in done {
-        roots.entry(one.root_uid.clone()).or_default().push(one);
+        match folding.fold(&one.uid).filter(|_| folded.len() < FOLDED_MAX) {
+            Some(fold) => folded.push((fold, one)),
+            None => roots.entry(one.root_uid.clone()).or_default().push(one),
+        }
     }
     // `head` is the one more.
-    if writes + roots.len() + 1 > PUTS_MAX {
-        let all = roots.into_values().flatten().collect();
-        return vec![entry(author, fence, note, MANY, all)];
+    if writes + roots.len() + folded.len() + 1 > PUTS_MAX {
+        let all = roots.into_values().flatten().chain(folded.into_iter().map(|(_, one)| one)).collect();
+        return vec![entry(author, fence, note, MANY, all, None)];
     }
-    roots.into_iter().map(|(root, done)| entry(author, fence, note, &root, done)).collect()
+    let folded = folded.into_iter().map(|(fold, one)| {
+        let root = one.root_uid.clone();
+        entry(author, fence, note, &root, vec![one], Some(fold))
+    });
+    let whole = roots.into_iter().map(|(root, done)| entry(author, fence, note, &root, done, None));
+    folded.chain(whole).collect()
 }
 
-fn entry(author: &Author, fence: Option<&Fence>, note: &Note, root: &str, done: Vec<Done>) -> LogEntry {
+fn entry(
+    author: &Author,
+    fence: Option<&Fence>,
+    note: &Note,
+    root: &str,
+    done: Vec<Done>,
+    fold: Option<&Fold>,
+) -> LogEntry {
     let (claim, epoch) = match fence {
         Some(Fence::Claim { claim, epoch, .. }) => (claim.clone(), epoch.0),
         _ => Default::default(),
@@ -55,8 +82,15 @@ fn entry(author: &Author, fence: Option<&Fence>, note: &Note, root: &str, done: 
         traceparent: note.traceparent.clone(),
         touched: done.into_iter().map(touched).collect(),
         root_uid: if root == MANY { String::new() } else { root.to_owned() },
+        folded: fold.map_or(0, |fold| fold.count),
+        folded_since: fold.map_or(0, |fold| fold.since.0),
     };
-    LogEntry { root_uid: root.to_owned(), step_id: author.step_id.clone(), bytes: entry.encode_to_vec().into() }
+    LogEntry {
+        root_uid: root.to_owned(),
+        step_id: author.step_id.clone(),
+        bytes: entry.encode_to_vec().into(),
+        slot: fold.map_or_else(String::new, |fold| fold.slot.clone()),
+    }
 }
 
 fn touched(done: Done) -> v1::Touched {

@@ -149,7 +149,7 @@ async fn bounds_are_said_to_be_bounds() {
     assert_eq!(told.len(), 1);
     assert!(told[0].ends_with("bytes; at most 262144"), "{}", told[0]);
     let other = v1::ApplyRequest { field_manager: "me".into(), ..Default::default() };
-    assert_eq!(wrongs(&server, other).await, ["field_manager: \"me\": must be \"apply\" or \"scale\""]);
+    assert_eq!(wrongs(&server, other).await, ["field_manager: \"me\": must be \"apply\", \"scale\" or \"edit\""]);
 }
 
 #[tokio::test]

@@ -6,7 +6,12 @@ use super::{Setup, create, current, fixtures::writes, put, resource};
 use crate::{HistoryQuery, LogEntry, Store, Transaction};
 
 fn entry(root: &str, text: &str) -> LogEntry {
-    LogEntry { root_uid: root.into(), step_id: format!("step-{text}"), bytes: text.to_owned().into() }
+    LogEntry {
+        root_uid: root.into(),
+        step_id: format!("step-{text}"),
+        bytes: text.to_owned().into(),
+        slot: String::new(),
+    }
 }
 
 /// A commit that creates a service named like its entry's text.
@@ -95,4 +100,41 @@ pub async fn trimming_forgets_the_oldest(setup: Setup) {
     assert_eq!(texts(store, one).await, ["c"]);
     assert_eq!(store.head().await, Ok(head), "what is true now doesn't depend on history");
     assert!(current(store, "a").await.is_some());
+}
+
+pub async fn an_entry_in_a_slot_takes_the_place_of_the_one_before(setup: Setup) {
+    let store = &*setup.store;
+    let folded = |root: &str, text: &str| LogEntry { slot: "loop".into(), ..entry(root, text) };
+    let commit = async |log: Vec<LogEntry>| {
+        store.commit(Transaction { log, ..Transaction::default() }).await.expect("it may only log")
+    };
+    log(store, "one", "a").await;
+    let first = commit(vec![folded("one", "b")]).await;
+    commit(vec![folded("two", "c")]).await;
+    assert_eq!(texts(store, everything()).await, ["a", "b", "c"], "each root has slots of its own");
+    let newest = commit(vec![entry("one", "d"), folded("one", "e")]).await;
+    assert_eq!(texts(store, everything()).await, ["a", "c", "d", "e"]);
+    let one = HistoryQuery { root_uid: Some("one".into()), ..everything() };
+    assert_eq!(texts(store, HistoryQuery { after: first, ..one.clone() }).await, ["d", "e"]);
+    assert_eq!(texts(store, HistoryQuery { up_to: Some(first), ..one }).await, ["a"]);
+
+    let refused = Transaction { log: vec![folded("one", "f")], ..writes([put(resource("a"), Revision::ZERO)]) };
+    assert!(store.commit(refused).await.is_err());
+    assert_eq!(texts(store, everything()).await, ["a", "c", "d", "e"], "what isn't committed replaces nothing");
+    assert_eq!(store.trim_history(newest).await, Ok(4));
+    commit(vec![folded("one", "g")]).await;
+    assert_eq!(texts(store, everything()).await, ["g"], "a slot outlives what was trimmed of it");
+}
+
+pub async fn the_end_of_a_range_can_be_asked_for(setup: Setup) {
+    let store = &*setup.store;
+    let mut revisions = Vec::new();
+    for text in ["a", "b", "c", "d"] {
+        revisions.push(log(store, "one", text).await);
+    }
+    let up_to = |n: usize| HistoryQuery { up_to: Some(revisions[n]), ..everything() };
+    assert_eq!(texts(store, up_to(2)).await, ["a", "b", "c"]);
+    assert_eq!(texts(store, HistoryQuery { limit: 1, ..up_to(1) }).await, ["b"]);
+    assert_eq!(texts(store, HistoryQuery { after: revisions[0], ..up_to(2) }).await, ["b", "c"]);
+    assert_eq!(texts(store, HistoryQuery { up_to: Some(Revision::ZERO), ..everything() }).await, [""; 0]);
 }

@@ -127,6 +127,8 @@ macro_rules! conformance {
                 a_root_can_be_asked_for
                 the_newest_entries_are_kept_by_a_limit
                 trimming_forgets_the_oldest
+                an_entry_in_a_slot_takes_the_place_of_the_one_before
+                the_end_of_a_range_can_be_asked_for
             }
         );
     };

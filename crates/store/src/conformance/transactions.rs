@@ -148,7 +148,8 @@ pub async fn too_many_puts_are_refused(setup: Setup) {
     let store = &*setup.store;
     let of = |services: usize| {
         let names = (0..services).map(|n| put(resource(&format!("web-{n}")), Revision::ZERO));
-        let entry = LogEntry { root_uid: "root".into(), step_id: "step".into(), bytes: "said".into() };
+        let entry =
+            LogEntry { root_uid: "root".into(), step_id: "step".into(), bytes: "said".into(), slot: String::new() };
         Transaction { log: vec![entry], ..writes(names) }
     };
     // Beside the services: one entry, and head.

@@ -36,6 +36,8 @@ const CLAIMS: TableDefinition<&str, (&str, u64, i64)> = TableDefinition::new("cl
 const HISTORY: TableDefinition<(i64, u32), (&str, &str, &[u8])> = TableDefinition::new("history");
 /// Root uid, revision, place in its group.
 const BY_ROOT: TableDefinition<(&str, i64, u32), ()> = TableDefinition::new("history_by_root");
+/// Root uid, slot -> revision, place in its group. Made when it's first needed.
+const SLOTS: TableDefinition<(&str, &str), (i64, u32)> = TableDefinition::new("history_slots");
 
 pub(crate) enum WriteError {
     /// The database is as it was.
@@ -219,7 +221,7 @@ impl Disk {
             if let Some(guard) = history.get(place)? {
                 let (root_uid, step_id, bytes) = guard.value();
                 let bytes = Bytes::copy_from_slice(bytes);
-                let entry = LogEntry { root_uid: root_uid.into(), step_id: step_id.into(), bytes };
+                let entry = LogEntry { root_uid: root_uid.into(), step_id: step_id.into(), bytes, slot: String::new() };
                 records.push(LogRecord { revision: Revision(place.0), entry });
             }
         }
@@ -241,6 +243,9 @@ impl Disk {
                 history.remove((*revision, *place))?;
                 by_root.remove((root.as_str(), *revision, *place))?;
             }
+            if let Some((last, _)) = oldest.last() {
+                transaction.open_table(SLOTS)?.retain(|_, place| place > *last)?;
+            }
         }
         match oldest.is_empty() {
             true => transaction.abort()?,
@@ -261,6 +266,14 @@ fn write_log(transaction: &WriteTransaction, log: &[(Revision, LogEntry)]) -> Re
     let mut history = transaction.open_table(HISTORY)?;
     let mut by_root = transaction.open_table(BY_ROOT)?;
     for (place, (revision, entry)) in (0_u32..).zip(log) {
+        if !entry.slot.is_empty() {
+            let slot = (entry.root_uid.as_str(), entry.slot.as_str());
+            let before = transaction.open_table(SLOTS)?.insert(slot, (revision.0, place))?.map(|guard| guard.value());
+            if let Some(before) = before {
+                history.remove(before)?;
+                by_root.remove((entry.root_uid.as_str(), before.0, before.1))?;
+            }
+        }
         history.insert((revision.0, place), (entry.root_uid.as_str(), entry.step_id.as_str(), &*entry.bytes))?;
         by_root.insert((entry.root_uid.as_str(), revision.0, place), ())?;
     }

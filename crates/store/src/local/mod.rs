@@ -131,7 +131,8 @@ impl<E: Engine> Store for Local<E> {
         if query.limit == 0 || query.limit > HISTORY_MAX {
             query.limit = HISTORY_MAX;
         }
-        let up_to = self.published.read().head().revision;
+        let head = self.published.read().head().revision;
+        let up_to = query.up_to.map_or(head, |up_to| up_to.min(head));
         self.engine.history(query, up_to).await
     }
 

@@ -1,7 +1,7 @@
 //! The reference backend: everything in this process's memory, and gone with it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -19,7 +19,32 @@ pub type Memory = Local<Direct>;
 pub struct Direct {
     published: Arc<Published>,
     /// By revision, then in the order they were given. Also what makes writers take turns.
-    history: Mutex<BTreeMap<(Revision, usize), LogEntry>>,
+    history: Mutex<History>,
+}
+
+#[derive(Default)]
+struct History {
+    entries: BTreeMap<(Revision, usize), LogEntry>,
+    /// By root and slot.
+    slots: HashMap<(String, String), (Revision, usize)>,
+}
+
+impl History {
+    fn add(&mut self, at: (Revision, usize), mut entry: LogEntry) {
+        let slot = std::mem::take(&mut entry.slot);
+        if !slot.is_empty()
+            && let Some(before) = self.slots.insert((entry.root_uid.clone(), slot), at)
+        {
+            self.entries.remove(&before);
+        }
+        self.entries.insert(at, entry);
+    }
+
+    fn trim(&mut self, up_to: Revision) -> usize {
+        let kept = self.entries.split_off(&(Revision(up_to.0.saturating_add(1)), 0));
+        self.slots.retain(|_, (revision, _)| *revision > up_to);
+        std::mem::replace(&mut self.entries, kept).len()
+    }
 }
 
 impl Memory {
@@ -44,7 +69,9 @@ impl Direct {
             (operation(&mut Draft::new(&state, &mut staged)), staged)
         };
         let log = std::mem::take(&mut staged.log);
-        history.extend(log.into_iter().enumerate().map(|(index, (revision, entry))| ((revision, index), entry)));
+        for (index, (revision, entry)) in log.into_iter().enumerate() {
+            history.add((revision, index), entry);
+        }
         self.published.publish(staged);
         outcome
     }
@@ -52,7 +79,7 @@ impl Direct {
     fn entries(&self, query: &HistoryQuery, up_to: Revision) -> Vec<LogRecord> {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = |entry: &LogEntry| query.root_uid.as_ref().is_none_or(|root| *root == entry.root_uid);
-        let newest = history.iter().rev().skip_while(|((revision, _), _)| *revision > up_to);
+        let newest = history.entries.iter().rev().skip_while(|((revision, _), _)| *revision > up_to);
         let mut records: Vec<LogRecord> = newest
             .take_while(|((revision, _), _)| *revision > query.after)
             .filter(|(_, entry)| asked(entry))
@@ -64,9 +91,7 @@ impl Direct {
     }
 
     fn trim(&self, up_to: Revision) -> usize {
-        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = history.split_off(&(Revision(up_to.0.saturating_add(1)), 0));
-        std::mem::replace(&mut *history, kept).len()
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).trim(up_to)
     }
 }
 

@@ -13,7 +13,12 @@ fn state() -> State {
 }
 
 fn creating(name: &str) -> Prepared {
-    let log = vec![LogEntry { root_uid: "root".into(), step_id: "step".into(), bytes: name.to_owned().into() }];
+    let log = vec![LogEntry {
+        root_uid: "root".into(),
+        step_id: "step".into(),
+        bytes: name.to_owned().into(),
+        slot: String::new(),
+    }];
     let writes = vec![put(resource(name), Revision::ZERO)];
     Prepared::new(Transaction { writes, log, ..Transaction::default() })
 }
@@ -102,7 +107,7 @@ fn the_ring_is_bounded_by_count() {
 
 #[test]
 fn bounds_are_those_of_the_smallest_backend() {
-    let entry = LogEntry { root_uid: String::new(), step_id: String::new(), bytes: "said".into() };
+    let entry = LogEntry { root_uid: String::new(), step_id: String::new(), bytes: "said".into(), slot: String::new() };
     let of = |entries: usize| Prepared::new(Transaction { log: vec![entry.clone(); entries], ..Default::default() });
     assert_eq!(of(crate::PUTS_MAX - 1).check(), Ok(()));
     assert!(matches!(of(crate::PUTS_MAX).check(), Err(Error::TooLarge(_))));

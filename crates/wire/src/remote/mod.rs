@@ -237,11 +237,19 @@ impl Store for Remote {
     async fn history(&self, query: HistoryQuery) -> Result<Vec<LogRecord>> {
         let request = v1::HistoryRequest {
             root_uid: query.root_uid.unwrap_or_default(),
-            limit: i32::try_from(query.limit).unwrap_or(i32::MAX),
+            // What lies behind the end would count, too.
+            limit: if query.up_to.is_some() {
+                HISTORY_MAX as i32
+            } else {
+                i32::try_from(query.limit).unwrap_or(i32::MAX)
+            },
+            after_revision: query.after.0,
             ..Default::default()
         };
-        let entries = self.read_entries(request).await?.entries;
-        Ok(entries.into_iter().filter(|e| e.revision > query.after.0).map(log_record).collect())
+        let mut entries = self.read_entries(request).await?.entries;
+        entries.retain(|e| e.revision > query.after.0 && query.up_to.is_none_or(|up_to| e.revision <= up_to.0));
+        let surplus = if query.limit == 0 { 0 } else { entries.len().saturating_sub(query.limit) };
+        Ok(entries.drain(surplus..).map(log_record).collect())
     }
 
     /// Never: only servers forget.
@@ -273,5 +281,8 @@ impl Remote {
 fn log_record(mut entry: v1::HistoryEntry) -> LogRecord {
     let revision = Revision(std::mem::take(&mut entry.revision));
     let bytes = entry.encode_to_vec().into();
-    LogRecord { revision, entry: LogEntry { root_uid: entry.root_uid, step_id: entry.step_id, bytes } }
+    LogRecord {
+        revision,
+        entry: LogEntry { root_uid: entry.root_uid, step_id: entry.step_id, bytes, slot: String::new() },
+    }
 }

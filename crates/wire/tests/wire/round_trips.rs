@@ -112,7 +112,7 @@ async fn history() {
     let (_double, _server, remote) = one().await;
     let entries = remote.entries(v1::HistoryRequest { root_uid: "r".into(), ..Default::default() }).await.unwrap();
     assert_eq!(entries.entries.len(), 2);
-    let query = HistoryQuery { root_uid: Some("r".into()), after: Revision(3), limit: 10 };
+    let query = HistoryQuery { root_uid: Some("r".into()), after: Revision(3), up_to: None, limit: 10 };
     let records = remote.history(query).await.unwrap();
     let [record] = records.as_slice() else { panic!("one of them is newer") };
     assert_eq!((record.revision, record.entry.root_uid.as_str()), (Revision(5), "r"));

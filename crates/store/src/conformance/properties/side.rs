@@ -116,6 +116,8 @@ impl Side {
             root_uid: format!("root-{root}"),
             step_id: format!("step-{number}"),
             bytes: format!("entry of {number}").into(),
+            // Some fold.
+            slot: if number % 3 == 0 { format!("slot-{}", number % 2) } else { String::new() },
         };
         Transaction {
             fence: fence.as_ref().map(|by| fence_by(by, before, era)),

@@ -24,7 +24,12 @@ fn open_on(medium: &Medium, dir: &Path) -> Embedded {
 }
 
 fn creating(name: &str) -> Transaction {
-    let entry = LogEntry { root_uid: format!("uid-{name}"), step_id: "step".into(), bytes: name.to_owned().into() };
+    let entry = LogEntry {
+        root_uid: format!("uid-{name}"),
+        step_id: "step".into(),
+        bytes: name.to_owned().into(),
+        slot: String::new(),
+    };
     Transaction { writes: vec![put(resource(name), Revision::ZERO)], log: vec![entry], ..Transaction::default() }
 }
 

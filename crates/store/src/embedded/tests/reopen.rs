@@ -34,7 +34,7 @@ async fn everything_but_sessions_outlives_the_process() {
     first.open_session(session("a")).await.unwrap();
     let claim = first.change_claim(take(("", 0), "a")).await.unwrap();
     let web = create(&first, "web").await;
-    let entry = LogEntry { root_uid: "root".into(), step_id: "step".into(), bytes: "said".into() };
+    let entry = LogEntry { root_uid: "root".into(), step_id: "step".into(), bytes: "said".into(), slot: String::new() };
     first.commit(Transaction { log: vec![entry.clone()], ..Transaction::default() }).await.unwrap();
     let head = first.head().await.unwrap();
     first.close().await;

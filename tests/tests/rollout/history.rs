@@ -1,0 +1,105 @@
+//! Everything that happened can be read, followed and replayed.
+
+use std::collections::BTreeMap;
+
+use driftless_tests::Cluster;
+use serde_json::Value;
+
+use crate::manifests::{SLEEPS, SOON, web};
+
+/// Declarations of the replayed service; with what the controller says of each that makes at least 200 changes.
+const DECLARATIONS: usize = 100;
+
+fn revision(resource: &Value) -> i64 {
+    resource["metadata"]["revision"].as_str().and_then(|r| r.parse().ok()).expect("a revision")
+}
+
+#[test]
+fn every_revision_of_two_hundred_changes_replays_as_it_was_shown() {
+    let cluster = Cluster::start();
+    let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
+    for n in 0..DECLARATIONS {
+        cluster.apply(&web(0, &format!("v{n}"), SLEEPS, "")).ok();
+    }
+    let mut shown = BTreeMap::new();
+    let last = format!("v{}", DECLARATIONS - 1);
+    services.until_json("the last declaration has been looked at", SOON, |event| {
+        let resource = event["resource"].clone();
+        shown.insert(revision(&resource), resource.clone());
+        let current = resource["metadata"]["generation"] == resource["status"]["observedGeneration"];
+        (resource["spec"]["version"] == *last && current).then_some(())
+    });
+    assert!(shown.len() > DECLARATIONS, "only {} revisions were shown", shown.len());
+    for (revision, was) in &shown {
+        let replayed = cluster.run(&["replay", "service", "web", "--at", &revision.to_string(), "-o", "json"]);
+        assert_eq!(&replayed.ok().json(), was, "at revision {revision}");
+    }
+    let (first, last) = (shown.keys().next().expect("one"), shown.keys().last().expect("one"));
+    let (first, last) = (first.to_string(), last.to_string());
+    let diff = cluster.run(&["diff", "service", "web", "--from", &first, "--to", &last]).ok().stdout;
+    assert!(diff.contains("spec.version: v0 -> v99"), "{diff}");
+}
+
+#[test]
+fn an_entry_says_who_under_which_claim_why_and_what_changed() {
+    let cluster = Cluster::start();
+    let followed = cluster.stream(&["history", "-f", "-o", "json"]);
+    cluster.apply_with(web(1, "v1", SLEEPS, "").as_bytes(), &["--wait"]).ok();
+    let created = followed.until_json("the create is told", SOON, |e| (e["verb"] == "create").then(|| e.clone()));
+    assert!(created["claim"].as_str().is_some_and(|claim| claim.starts_with("shard-")), "{created}");
+    assert!(created["epoch"].is_string() && created["why"]["reason"] == "TooFew", "{created}");
+    assert!(created["actor"].as_str().is_some_and(|actor| actor.starts_with("controller/")), "{created}");
+    followed.until_json("the agent's report is told", SOON, |e| {
+        (e["verb"] == "report" && e["actor"].as_str()?.starts_with("agent/")).then_some(())
+    });
+
+    let before = cluster.revision("web");
+    cluster.run(&["scale", "service", "web", "--replicas", "2"]).ok();
+    let scaled = followed.until_json("the declaration is told", SOON, |e| {
+        let scaled = e["verb"] == "apply" && revision_of(e) > before.parse::<i64>().expect("a number");
+        scaled.then(|| e.clone())
+    });
+    let fields = &scaled["touched"][0]["fields"];
+    assert_eq!(fields[0]["path"], "spec.replicas", "{scaled}");
+    assert_eq!((&fields[0]["before"], &fields[0]["after"]), (&"1".into(), &"2".into()), "{scaled}");
+    assert!(scaled["traceId"].as_str().is_some(), "{scaled}");
+
+    cluster.wait_ready("web", "60s");
+    let all = cluster.run(&["history", "-o", "json"]).ok().json();
+    let all = all["entries"].as_array().cloned().expect("entries");
+    assert!(all.iter().any(|e| e["verb"] == "bind"), "the placement's steps are told, too");
+    assert!(all.is_sorted_by_key(revision_of), "oldest first");
+    let hour = cluster.run(&["history", "--since", "1h"]).ok().stdout;
+    assert!(hour.contains("service/web"), "{hour}");
+    cluster.run(&["history", "service", "nobody"]).exits(3);
+}
+
+fn revision_of(entry: &Value) -> i64 {
+    entry["revision"].as_str().and_then(|r| r.parse().ok()).unwrap_or_default()
+}
+
+#[test]
+fn a_crash_loop_folds_into_few_entries() {
+    let cluster = Cluster::start();
+    let crashes = web(1, "v1", "[sh, -c, 'exit 3']", "").replace("stop_grace: 5s", "restart: Always");
+    let instances = cluster.stream(&["get", "instances", "-w", "-o", "json"]);
+    cluster.apply(&crashes).ok();
+    let mut changes = 0;
+    instances.until_json("it crashes again and again", SOON, |event| {
+        changes += 1;
+        (event["resource"]["status"]["restarts"].as_i64()? >= 6).then_some(())
+    });
+    let name = cluster.instances("web")[0].name.clone();
+    let history = cluster.run(&["history", "instance", &name, "-o", "json"]).ok().json();
+    let entries = history["entries"].as_array().cloned().expect("entries");
+    let folded: Vec<&Value> = entries.iter().filter(|e| e["folded"].as_i64().unwrap_or(0) > 1).collect();
+    assert!(!folded.is_empty(), "nothing was folded of {changes} changes: {entries:#?}");
+    assert!(entries.len() < changes, "{} entries of {changes} changes", entries.len());
+    // A folded entry answers for its newest revision, and says that those before it are gone.
+    let newest = revision_of(folded[0]);
+    let first: i64 = folded[0]["foldedSince"].as_str().and_then(|r| r.parse().ok()).expect("a range");
+    cluster.run(&["replay", "instance", &name, "--at", &newest.to_string()]).ok();
+    assert!(first < newest);
+    let between = (first + 1..newest).map(|at| cluster.run(&["replay", "instance", &name, "--at", &at.to_string()]));
+    assert!(between.into_iter().any(|done| done.code == 3 && done.stderr.contains("folded")));
+}

@@ -18,6 +18,8 @@ use crate::{members::Members, shared::Shared};
 
 /// Entries read at once.
 const PAGE: usize = 500;
+/// Entries that go together.
+const TOGETHER: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
@@ -78,7 +80,7 @@ async fn count_new(shared: &Shared, kept: &mut Kept) -> Result<()> {
         let query = HistoryQuery { root_uid: None, after, up_to, limit: PAGE };
         let page = shared.backend.history(query).await?;
         let Some(oldest) = page.first().map(|record| record.revision) else { break };
-        marks.push_front(Mark::of(&page));
+        page.rchunks(TOGETHER).for_each(|entries| marks.push_front(Mark::of(entries)));
         if page.len() < PAGE {
             break;
         }
@@ -89,7 +91,7 @@ async fn count_new(shared: &Shared, kept: &mut Kept) -> Result<()> {
     Ok(())
 }
 
-/// A page of the history as it was once read: how far it goes, from when its newest entry is, and how much it is.
+/// A few entries of the history as they were once read: how far it goes, from when its newest entry is, and how much it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     revision: Revision,
@@ -98,14 +100,14 @@ struct Mark {
 }
 
 impl Mark {
-    fn of(page: &[LogRecord]) -> Self {
-        let newest = page.last().expect("a page that is marked has entries");
+    fn of(entries: &[LogRecord]) -> Self {
+        let newest = entries.last().expect("chunks are not empty");
         let time = v1::HistoryEntry::decode(newest.entry.bytes.clone()).ok().and_then(|entry| entry.time);
         Self {
             revision: newest.revision,
             // What can't be read is trimmed by size alone.
             time: time.as_ref().map_or(Time(i64::MAX), Time::from),
-            bytes: page.iter().map(|record| record.entry.bytes.len()).sum(),
+            bytes: entries.iter().map(|record| record.entry.bytes.len()).sum(),
         }
     }
 }
@@ -125,7 +127,7 @@ impl Kept {
         let mut up_to = None;
         while let Some(oldest) = self.0.front() {
             let old = now.since(oldest.time) > retention.age_max;
-            // The newest page stays, so that there is always something to read.
+            // The newest stay, so that there is always something to read.
             if !old && (bytes <= retention.bytes_max || self.0.len() == 1) {
                 break;
             }

@@ -57,7 +57,13 @@ pub struct Cluster {
 impl Cluster {
     /// A server over that backend, and machines that nobody has an agent on yet.
     pub async fn new(backend: Arc<dyn Store>, machines: usize) -> Self {
+        Self::with_retention(backend, machines, server::Retention::default()).await
+    }
+
+    /// The same, with bounds on the history of its own.
+    pub async fn with_retention(backend: Arc<dyn Store>, machines: usize, retention: server::Retention) -> Self {
         let mut config = server::Config::new("s1");
+        config.retention = retention;
         config.stamps = Arc::new(TurnedStamps::default());
         let server = Server::start(config, backend).await.expect("the backend answers");
         server.ready().await;

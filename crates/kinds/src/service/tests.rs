@@ -225,6 +225,8 @@ fn any_fleet() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
     /// From any state, without faults: settled in bounded steps, as declared; the bounds held all the way; and nothing is
     /// planned after.
     #[test]

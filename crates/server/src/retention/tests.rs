@@ -21,5 +21,5 @@ fn what_is_too_old_goes_and_what_is_too_much() {
     assert_eq!(surplus(&mut pages, 150), None);
     assert_eq!(pages.newest(), Revision(40));
     assert_eq!(surplus(&mut pages, 1_000), Some(40), "in the end all of it is old");
-    assert_eq!(surplus(&mut kept(&[(10, 0, 1_000)]), 0), None, "the newest page is not too much");
+    assert_eq!(surplus(&mut kept(&[(10, 0, 1_000)]), 0), None, "the newest are not too much");
 }

@@ -4,7 +4,7 @@ mod applies;
 mod commits;
 mod deletes;
 mod faults;
-mod fixtures;
+pub mod fixtures;
 mod lists;
 mod nodes;
 mod parts;

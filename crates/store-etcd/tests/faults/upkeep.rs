@@ -29,7 +29,7 @@ fn entry(text: &str, ago: Duration) -> LogEntry {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it's after 1970");
     let time = Some(Time::default().plus(now - ago).into());
     let bytes = v1::HistoryEntry { time, verb: text.into(), ..Default::default() }.encode_to_vec();
-    LogEntry { root_uid: "root".into(), step_id: text.into(), bytes: bytes.into() }
+    LogEntry { root_uid: "root".into(), step_id: text.into(), bytes: bytes.into(), slot: String::new() }
 }
 
 async fn log(store: &dyn Store, entries: Vec<LogEntry>) -> Revision {

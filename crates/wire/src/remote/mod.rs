@@ -30,8 +30,8 @@ use async_trait::async_trait;
 use model::{Actor, Key, Object, Revision};
 use prost::Message;
 use store::{
-    Caller, ClaimChange, Cluster, CoordinationStream, Error, Head, HistoryQuery, List, LogEntry, LogRecord, LogSource,
-    Page, Result, SessionOpen, Store, Transaction, WatchOptions, WatchStream,
+    Caller, ClaimChange, Cluster, CoordinationStream, Error, HISTORY_MAX, Head, HistoryQuery, List, LogEntry,
+    LogRecord, LogSource, Page, Result, SessionOpen, Store, Transaction, WatchOptions, WatchStream,
 };
 
 use self::{

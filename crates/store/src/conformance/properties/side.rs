@@ -117,7 +117,7 @@ impl Side {
             step_id: format!("step-{number}"),
             bytes: format!("entry of {number}").into(),
             // Some fold.
-            slot: if number % 3 == 0 { format!("slot-{}", number % 2) } else { String::new() },
+            slot: if number.is_multiple_of(3) { format!("slot-{}", number % 2) } else { String::new() },
         };
         Transaction {
             fence: fence.as_ref().map(|by| fence_by(by, before, era)),

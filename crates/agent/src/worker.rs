@@ -30,7 +30,7 @@ use crate::{
     health::Finding,
     node::Node,
     outbox::Outbox,
-    plan::{self, Run, Want},
+    plan::{self, Action, Run, Want},
     session::Link,
     slot::Slot,
 };
@@ -273,7 +273,12 @@ impl Worker {
         let Some(slot) = self.slots.get(uid) else { return };
         let want = self.want(slot);
         if slot.busy.is_none() {
-            let action = plan::plan(want, &slot.seen, &self.config.backoff, now);
+            let action = match plan::plan(want, &slot.seen, &self.config.backoff, now) {
+                // The name may be another machine's: only an agent that was granted a session begins anything. What ran
+                // here before is kept up without one.
+                Action::Start { again: false } if self.link.is_none() => Action::Nothing,
+                action => action,
+            };
             self.act(uid, action, now);
         }
         self.outbox.mark(uid);
@@ -309,6 +314,9 @@ impl Worker {
             self.outbox.start_over(self.slots.keys().cloned(), told);
             link
         });
+        let never = |slot: &&Slot| matches!(slot.seen.run, Run::Never);
+        let waiting: Vec<Arc<str>> = self.slots.values().filter(never).map(|slot| slot.id.uid.clone()).collect();
+        waiting.iter().for_each(|uid| self.step(uid));
         self.say_node();
     }
 }

@@ -32,6 +32,8 @@ struct State {
     ended: BTreeSet<String>,
     attach: u64,
     down: bool,
+    /// The node is another machine's.
+    taken: bool,
     batches: Vec<v1::ReportBatch>,
     hellos: Vec<v1::NodeHello>,
     node: Option<v1::NodeStatus>,
@@ -79,6 +81,10 @@ impl Server {
     /// Watches break, and nothing answers until it's up again.
     pub fn set_down(&self, down: bool) {
         self.change(|state| state.down = down);
+    }
+
+    pub fn set_taken(&self, taken: bool) {
+        self.change(|state| state.taken = taken);
     }
 
     pub fn end_sessions(&self) {
@@ -300,6 +306,9 @@ impl Api for Server {
 
     async fn register_node(&self, _caller: &Caller, hello: v1::NodeHello) -> Result<String> {
         self.up()?;
+        if self.state.lock().unwrap().taken {
+            return Err(Error::Denied("the node is another machine's".into()));
+        }
         self.change(|state| {
             state.node = hello.status.clone();
             state.hellos.push(hello);

@@ -24,6 +24,18 @@ async fn what_is_assigned_runs_and_is_reported() {
     assert_eq!(phases(&world, "web-0"), ["Running"], "one report says it all");
 }
 
+/// Two agents under one name: the one that is refused starts nothing of what it may see.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_refused_its_node_starts_nothing() {
+    let world = World::new();
+    world.server.set_taken(true);
+    world.server.assign(instance("web-0", v1::InstanceTemplate::default()));
+    world.after(60).await;
+    assert!(world.sim.running().is_empty());
+    world.server.set_taken(false);
+    world.until_ready(&[key("web-0")]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deletion_stops_reports_and_forgets() {
     let world = World::new();

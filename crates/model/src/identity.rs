@@ -86,6 +86,9 @@ pub enum Fence {
 
 impl From<&v1::Fence> for Fence {
     fn from(fence: &v1::Fence) -> Self {
+        if fence.claim.is_empty() {
+            return Self::Session { session: fence.session.clone(), attach: fence.attach };
+        }
         Self::Claim { claim: fence.claim.clone(), epoch: Epoch(fence.epoch), session: fence.session.clone() }
     }
 }

@@ -213,15 +213,11 @@ fn write((index, write): (usize, v1::Write)) -> Result<Write> {
     }
 }
 
-/// Only a claim's fence can be sent: agents write through their reports.
-pub fn commit_request(transaction: Transaction) -> Result<v1::CommitRequest> {
-    let fence = match transaction.fence {
-        Some(Fence::Claim { claim, epoch, session }) => Some(v1::Fence { claim, epoch: epoch.0, session }),
-        Some(Fence::Session { .. }) => {
-            return Err(Error::invalid("fence", "is a session; what a session writes goes through its reports"));
-        }
-        None => None,
-    };
+pub fn commit_request(transaction: Transaction) -> v1::CommitRequest {
+    let fence = transaction.fence.map(|fence| match fence {
+        Fence::Claim { claim, epoch, session } => v1::Fence { claim, epoch: epoch.0, session, attach: 0 },
+        Fence::Session { session, attach } => v1::Fence { session, attach, ..Default::default() },
+    });
     let note = transaction.note.unwrap_or_default();
     let expectation = |e: Expect| v1::Expectation { key: Some((&e.key).into()), revision: e.revision.0 };
     let write = |w: Write| v1::Write {
@@ -232,7 +228,7 @@ pub fn commit_request(transaction: Transaction) -> Result<v1::CommitRequest> {
             }
         }),
     };
-    Ok(v1::CommitRequest {
+    v1::CommitRequest {
         fence,
         step_id: transaction.step_id,
         verb: note.verb,
@@ -240,7 +236,7 @@ pub fn commit_request(transaction: Transaction) -> Result<v1::CommitRequest> {
         expectations: transaction.expects.into_iter().map(expectation).collect(),
         writes: transaction.writes.into_iter().map(write).collect(),
         incarnation: transaction.incarnation,
-    })
+    }
 }
 
 // ---- Claims and sessions.

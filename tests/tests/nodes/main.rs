@@ -1,5 +1,6 @@
 //! What must be seen of a cluster of several nodes, each role a process of its own, through the built binary alone.
 
 mod disruption;
+mod lost;
 mod outage;
 mod watched;

@@ -178,7 +178,7 @@ impl Store for Remote {
             traceparent: transaction.note.as_ref().map(|note| note.traceparent.clone()).unwrap_or_default(),
         };
         let signature = Signature::new(&caller)?;
-        let request = convert::commit_request(transaction)?;
+        let request = convert::commit_request(transaction);
         let committed = self.pool.call(Call::Write, |server| {
             let request = signature.on(request.clone());
             async move { answer(server.resources().commit(request)).await }

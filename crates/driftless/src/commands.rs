@@ -104,7 +104,7 @@ fn client(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = Client::new(servers)?;
-        match verb {
+        let done = match verb {
             Verb::Apply(args) => verbs::apply::run(&client, args).await,
             Verb::Get(args) => verbs::get::run(&client, args).await,
             Verb::Describe(args) => verbs::describe::run(&client, args).await,
@@ -121,6 +121,12 @@ fn client(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
             Verb::Cordon(args) => verbs::node::cordon(&client, args).await,
             Verb::Uncordon(args) => verbs::node::uncordon(&client, args).await,
             Verb::Drain(args) => verbs::node::drain(&client, args).await,
-        }
+        };
+        // Which server it was is half of what is wrong.
+        let away = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(store::Error::Unavailable(_)));
+        done.map_err(|error| match away(&error) {
+            true => error.context(format!("server {}", servers.addresses.join(", "))),
+            false => error,
+        })
     })
 }

@@ -78,7 +78,7 @@ fn codes_are_as_documented() {
     cluster.run(&["logs", "nobody"]).exits(3);
     cluster.run(&["history", "service", "nobody"]).exits(3);
     cluster.run(&["describe", "service", "nobody"]).exits(3);
-    cluster.run(&["get", "services", "--server", "127.0.0.1:1"]).exits(6).says("hint:");
+    cluster.run(&["get", "services", "--server", "127.0.0.1:1"]).exits(6).says("server 127.0.0.1:1: ").says("hint:");
     cluster.run(&["apply", "-f", "/no/such/file"]).exits(1).says("/no/such/file");
 }
 

@@ -115,6 +115,10 @@ impl Cache {
         self.read(|inner| inner.covered.contains(&shard))
     }
 
+    pub fn covers_all(&self, shards: &[u32]) -> bool {
+        self.read(|inner| shards.iter().all(|shard| inner.covered.contains(shard)))
+    }
+
     /// Applies changes in order; what is older than what's known is passed over.
     pub fn apply(&self, changes: &[Change]) -> Vec<Changed> {
         self.write(|inner| changes.iter().filter_map(|change| inner.apply(change)).collect())

@@ -8,7 +8,10 @@ use futures::StreamExt;
 use kinds::{KINDS, RECONCILERS, Reconciler};
 use model::{Filter, Key, Object, Revision};
 use store::{Bookmark, List, Result, ResumeToken, ShardSet, WatchItem, WatchOptions, WatchStream};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 use tracing::{debug, info, warn};
 
 use crate::{
@@ -20,6 +23,9 @@ use crate::{
 
 /// Longest silence of a watch that should bring a bookmark every 5 s.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Longest wait for the snapshot of shards that were asked for on the open watch. A shard that was let go and wanted again
+/// in one moment is one that the server never heard of: no snapshot comes.
+const UNCOVERED_MAX: Duration = Duration::from_secs(5);
 
 pub async fn run(shared: Arc<Shared>) {
     let mut informer = Informer { token: None, snapshot: None, shared };
@@ -82,9 +88,15 @@ impl Informer {
         mut wanted: watch::Receiver<ShardSet>,
         opened: Vec<u32>,
     ) -> Result<()> {
+        let mut uncovered: Option<Instant> = None;
         loop {
+            let waits = self.snapshot.is_none() && !self.shared.cache.covers_all(&list_of(&wanted.borrow()));
+            uncovered = waits.then(|| uncovered.unwrap_or_else(Instant::now));
             let item = tokio::select! {
                 item = tokio::time::timeout(SILENCE_MAX, stream.next()) => item,
+                () = sleep_until(uncovered.unwrap_or_else(Instant::now) + UNCOVERED_MAX), if waits => {
+                    return Err(store::Error::Unavailable("no snapshot of some shards came".into()));
+                }
                 Ok(()) = wanted.changed() => {
                     let shards = list_of(&wanted.borrow_and_update());
                     self.shared.cache.forget_all_but(&shards);

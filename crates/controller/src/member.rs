@@ -29,7 +29,8 @@ use crate::{
 /// How often decisions that wait for time (orphan guard, retries of claim requests) are made anew.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What this replica holds, as workers see it.
+/// What this replica holds, as workers see it. Whoever looks at the cache may ask it, so nobody who holds its lock asks
+/// the cache: with a writer waiting between them, both would wait for ever.
 #[derive(Default)]
 pub struct Holdings {
     inner: Mutex<Held>,
@@ -395,7 +396,7 @@ impl Member {
     fn is_warm(&self, claim: &str) -> bool {
         match shard_of_claim(claim) {
             Some(shard) => self.shared.cache.covers(shard),
-            None => (0..self.shards).all(|shard| self.shared.cache.covers(shard)),
+            None => self.shared.cache.covers_all(&(0..self.shards).collect::<Vec<u32>>()),
         }
     }
 
@@ -453,21 +454,29 @@ impl Member {
     fn report(&self) -> v1::MemberReport {
         // Depths move all the time: they are not news, and are filled in when something is said anyway.
         let assignment = self.seen.assignment(&self.names);
+        let due: Vec<&String> = {
+            let held = self.shared.holdings.lock();
+            let mine = |name: &&String| assignment.get(*name) == Some(&self.session);
+            let free = |name: &&String| !held.holds.contains(name) && !held.busy.contains_key(*name);
+            self.names.iter().filter(mine).filter(free).collect()
+        };
+        let warm = due.into_iter().filter(|name| self.is_warm(name)).cloned().collect();
+        let now = self.shared.cache.now();
         let mut held = self.shared.holdings.lock();
         let held = &mut *held;
-        if let Some(now) = self.shared.cache.now() {
+        if let Some(now) = now {
             held.tenures.update(held.holds.iter(), now);
         }
-        let due = self.names.iter().filter(|n| assignment.get(*n) == Some(&self.session) && !held.holds.contains(n));
         v1::MemberReport {
             ready: self.seen_any,
             leaving: self.leaving.is_some(),
-            warm: due.filter(|n| self.is_warm(n) && !held.busy.contains_key(*n)).cloned().collect(),
+            warm,
             shards: held.tenures.shards(),
             sweep_interval: self.shared.config.sweep.try_into().ok(),
             owned_since_millis: held.tenures.owned_since_millis(),
         }
     }
+
     /// Counts the waiting keys of each shard.
     fn with_depths(&self, mut report: v1::MemberReport) -> v1::MemberReport {
         let waiting = self.shared.queue.waiting();

@@ -69,8 +69,13 @@ impl Process {
         kill_process(self.pid, signal).with_context(|| format!("cannot signal process {:?}", self.pid))
     }
 
-    pub async fn end(mut self) -> anyhow::Result<()> {
+    pub async fn end(self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
+        self.ended().await
+    }
+
+    /// Waits for one that was told to end.
+    pub async fn ended(mut self) -> anyhow::Result<()> {
         if tokio::time::timeout(END_MAX, self.child.wait()).await.is_err() {
             self.child.kill().await?;
             anyhow::bail!("a child didn't end within {END_MAX:?} of SIGTERM");

@@ -95,7 +95,7 @@ async fn once(fleet: &mut Fleet, how: How) -> anyhow::Result<Duration> {
             fleet.start_controller(&victim)?;
         }
         How::Terminate => {
-            controller.end().await?;
+            controller.ended().await?;
             fleet.start_controller(&victim)?;
         }
     }

@@ -19,15 +19,17 @@ async fn live(backend: Arc<Memory>, forget: bool) -> (Vec<String>, u64, usize) {
     for (replicas, version) in [(3, "v1"), (5, "v1"), (5, "v2"), (2, "v3")] {
         cluster.apply(vec![service("web", replicas, version)]).await;
         let forgetting = async {
-            while forget {
-                forgotten += backend.trim_history(Revision(i64::MAX - 1)).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(1)).await;
+            let mut ticks = tokio::time::interval(Duration::from_millis(1));
+            loop {
+                ticks.tick().await;
+                if forget {
+                    forgotten += backend.trim_history(Revision(i64::MAX - 1)).await.unwrap();
+                }
             }
-            futures::future::pending::<()>().await;
         };
         tokio::select! {
             () = cluster.settled() => {}
-            () = forgetting => {}
+            () = forgetting => unreachable!("it never ends"),
         }
     }
     let names = cluster.all("Instance").await.into_iter().map(|i| i.metadata.unwrap().name);

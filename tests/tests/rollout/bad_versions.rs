@@ -28,7 +28,8 @@ fn a_bad_version_stops_at_the_surge_misses_its_deadline_and_is_rolled_back() {
 
     // A fix is tried again, although the version before was given up.
     cluster.apply_with(web(5, "v3", SLEEPS, rollout).as_bytes(), &["--wait", "--timeout", "60s"]).ok();
-    assert!(cluster.instances("web").iter().all(|i| i.version == "v3"));
+    // The last of the others may still be stopping.
+    assert!(cluster.instances("web").iter().filter(|i| !i.deleting).all(|i| i.version == "v3"));
 }
 
 #[test]

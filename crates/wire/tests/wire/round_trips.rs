@@ -197,9 +197,6 @@ async fn a_write_that_was_answered_unavailable_is_left_to_the_caller() {
 #[tokio::test]
 async fn what_cannot_be_sent_is_refused_before() {
     let (double, _server, remote) = one().await;
-    let fence = Some(Fence::Session { session: "a".into(), attach: 1 });
-    let refused = remote.commit(Transaction { fence, ..Default::default() }).await;
-    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     let caller = Caller::new(Actor::new("user", "jörg"));
     let refused = remote.apply(&caller, v1::ApplyRequest::default()).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");

@@ -1,0 +1,1 @@
+//! Spans: one trace leads from a declaring call to the running process.

@@ -73,9 +73,7 @@ fn killed_while_it_stops_instances() {
 fn killed_while_instances_write_and_are_checked() {
     let mut cluster = Cluster::start();
     let check = "    health: { readiness: { exec: { command: [sh, -c, 'sleep 0.02'] }, interval: 0.05s } }\n";
-    cluster
-        .apply(&manifest(3, "while :; do head -c 300000 /dev/zero | tr '\\0' x; echo; sleep 0.01; done", check))
-        .ok();
+    cluster.apply(&manifest(3, "while :; do head -c 1000000 /dev/zero; sleep 0.1; done", check)).ok();
     cluster.wait_ready("worker", "60s");
     let before: Vec<_> = cluster.instances("worker").into_iter().map(|i| (i.name, i.uid, i.pid)).collect();
     torture(&mut cluster);

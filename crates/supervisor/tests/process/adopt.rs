@@ -140,3 +140,14 @@ async fn a_held_lock_without_a_supervisor_is_unknown() {
     lock.lock().unwrap();
     assert!(matches!(find(&world.driver()).await.run, FoundRun::Unknown(_)));
 }
+
+#[tokio::test]
+async fn a_folder_that_was_just_being_made_is_removed() {
+    let world = World::new();
+    let driver = world.driver();
+    let folder = world.path("data/instances/default_web_u");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("lock"), "").unwrap();
+    assert!(driver.observe().await.unwrap().is_empty());
+    assert!(!folder.exists());
+}

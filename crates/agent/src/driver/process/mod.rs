@@ -249,8 +249,11 @@ impl Inner {
             let folder = Folder(entry?.path());
             match folder.resource() {
                 Ok(resource) => found.push(self.find(resource)),
-                // It was never started: its first start writes this before anything else.
-                Err(e) => tracing::warn!(folder = %folder.0.display(), error = %e, "no instance in this folder"),
+                // An agent was killed while it made the folder. Removed only where nothing can be kept in it.
+                Err(e) if e.kind() == io::ErrorKind::NotFound && folder.newest_run() == 0 => {
+                    fs::remove_dir_all(&folder.0)?;
+                }
+                Err(e) => tracing::error!(folder = %folder.0.display(), error = %e, "an instance that can't be read"),
             }
         }
         Ok(found)

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    command::{self, Done, driftless},
+    command::{self, Done, driftless, driftless_of_boot},
     part::Part,
     processes::{self, Process},
     stream::Lines,
@@ -90,10 +90,17 @@ impl Cluster {
 
     /// The node's agent, on what an earlier one left.
     pub fn start_agent(&mut self, node: &str) {
-        let data = self.dir.path().join(node);
+        let data = self.node_dir(node);
         let data = data.to_str().expect("a temporary path is text");
         let agent = self.part(node, &["agent", "--node", node, "--data-dir", data]);
         self.parts.push(agent);
+    }
+
+    /// The same after a restart of the machine, as far as anything can tell: `boot_id` is a file with another boot id.
+    pub fn start_agent_of_boot(&mut self, node: &str, boot_id: &Path) {
+        let mut command = driftless_of_boot(&self.server, boot_id);
+        command.args(["agent", "--node", node, "--data-dir"]).arg(self.node_dir(node));
+        self.parts.push(Part::of(self.dir.path(), node, command));
     }
 
     /// SIGKILL to one process of the control plane: "server", "controller", or a node's agent by its name.
@@ -135,6 +142,11 @@ impl Cluster {
 
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    /// What the agent of a node keeps.
+    pub fn node_dir(&self, node: &str) -> PathBuf {
+        self.dir.path().join(node)
     }
 
     /// What the control plane wrote since it was last started.

@@ -22,7 +22,18 @@ pub fn binary() -> PathBuf {
 
 /// A `driftless` command that talks to that server, with nothing of the caller's environment that matters to it.
 pub fn driftless(server: &str) -> Command {
-    let mut command = Command::new(binary());
+    aimed(Command::new(binary()), server)
+}
+
+/// The same in a mount namespace where the machine's boot id is what that file says. Only root may make one.
+pub fn driftless_of_boot(server: &str, boot_id: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    let become_it = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", become_it]).arg(boot_id).arg(binary());
+    aimed(command, server)
+}
+
+fn aimed(mut command: Command, server: &str) -> Command {
     command.env_remove("RUST_LOG").env("DRIFTLESS_SERVER", server).stdin(Stdio::null());
     command
 }

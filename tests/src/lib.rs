@@ -7,7 +7,9 @@ pub mod command;
 pub mod http;
 pub mod part;
 pub mod processes;
+pub mod stranger;
 pub mod stream;
+pub mod tree;
 pub mod watched;
 
 pub use cluster::Cluster;

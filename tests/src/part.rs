@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::Child,
+    process::{Child, Command},
     time::Duration,
 };
 
@@ -30,10 +30,16 @@ pub struct Part {
 impl Part {
     /// Starts `driftless` with these arguments; what it writes goes to files of that name.
     pub fn start(dir: &Path, name: &str, server: &str, arguments: &[&str]) -> Self {
+        let mut command = driftless(server);
+        command.args(arguments);
+        Self::of(dir, name, command)
+    }
+
+    /// The same of a command that becomes the role.
+    pub fn of(dir: &Path, name: &str, mut command: Command) -> Self {
         let (out, log) = (dir.join(format!("{name}.out")), dir.join(format!("{name}.log")));
         let create = |path: &PathBuf| File::create(path).expect("a file in the temporary directory");
-        let mut command = driftless(server);
-        command.args(arguments).current_dir(dir).stdout(create(&out)).stderr(create(&log));
+        command.current_dir(dir).stdout(create(&out)).stderr(create(&log));
         let child = command.spawn().expect("the binary can be started");
         let process = Process::find(i32::try_from(child.id()).expect("a pid fits")).expect("it was just started");
         Self { name: name.to_owned(), child, process, out, log }

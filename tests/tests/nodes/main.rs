@@ -2,5 +2,7 @@
 
 mod disruption;
 mod lost;
+mod machine;
 mod outage;
+mod strangers;
 mod watched;

@@ -22,6 +22,18 @@ spec:
     )
 }
 
+/// The status of an instance of that service, once one is as wanted.
+#[track_caller]
+pub fn status(cluster: &Cluster, what: &str, service: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    // A watch of its own: it begins with what is.
+    let events = cluster.stream(&["get", "instances", "-w", "-o", "json"]);
+    events.until_json(what, LONG, |e| {
+        let resource = &e["resource"];
+        let found = resource["metadata"]["owner"]["name"] == service && wanted(&resource["status"]);
+        found.then(|| resource["status"].clone())
+    })
+}
+
 /// The instances as a watch tells of them.
 #[derive(Default)]
 pub struct Records(pub BTreeMap<String, Instance>);

@@ -6,7 +6,13 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use driftless_tests::{Cluster, Lines, processes::Process};
+use driftless_tests::{
+    Cluster, Lines,
+    cluster::condition,
+    processes::{Process, look_until},
+    tree,
+};
+use rustix::process::Signal;
 
 use crate::watched::{LONG, sleeper};
 
@@ -21,18 +27,33 @@ fn pass(lines: &Lines, time: Duration) {
     }
 }
 
+/// Longer than sessions live, than `lost_after`, than any backoff.
+const DOWN: Duration = Duration::from_secs(60);
+
+/// A node's agent is killed and started anew meanwhile, and one process crashes: its agent alone starts that again.
 #[test]
-fn ten_seconds_without_a_control_plane_restart_and_replace_nothing() {
+fn a_minute_without_a_control_plane_restarts_and_replaces_nothing() {
     let mut cluster = Cluster::of_nodes(&["n1", "n2"]);
-    cluster.apply_with(sleeper("web", 6, 4).as_bytes(), &["--wait"]).ok();
+    let health = "health: { readiness: { exec: { command: ['true'] } } }, stop_grace";
+    let checked = sleeper("web", 6, 4).replace("stop_grace", health);
+    cluster.apply_with(checked.as_bytes(), &["--wait"]).ok();
+    cluster.apply_with(sleeper("crashing", 1, 0).as_bytes(), &["--wait"]).ok();
     let before = cluster.instances("web");
+    let crashing = cluster.instances("crashing").remove(0);
     let processes: Vec<Process> = before.iter().map(|i| cluster.process_of(i)).collect();
+    let readiness = transitions(&cluster);
     cluster.kill_part("c1");
     cluster.kill_part("server");
-    // Longer than sessions live, longer than `lost_after`.
-    let down = Instant::now() + Duration::from_secs(10);
-    driftless_tests::processes::look_until("10 s pass", LONG, || {
+    let down = Instant::now() + DOWN;
+    cluster.process_of(&crashing).signal(Signal::KILL);
+    let again = look_until("the crashed one runs again", LONG, || {
+        tree::supervisor(&cluster.node_dir(&crashing.node), &crashing, 2).filter(|keeper| keeper.is_alive())
+    });
+    cluster.kill_part("n1");
+    cluster.start_agent("n1");
+    look_until("a minute passes", 2 * DOWN, || {
         assert!(processes.iter().all(|p| p.is_alive()));
+        assert!(again.is_alive());
         (Instant::now() > down).then_some(())
     });
     cluster.start_control_plane();
@@ -41,9 +62,24 @@ fn ten_seconds_without_a_control_plane_restart_and_replace_nothing() {
         cluster.run(&["scale", "service", "web", "--replicas", replicas]).ok();
         cluster.wait_ready("web", "40s");
     }
+    cluster.wait_ready("crashing", "40s");
     let after = cluster.instances("web");
     assert!(before.iter().all(|i| after.contains(i)), "{before:#?}\n{after:#?}");
     assert!(processes.iter().all(|p| p.is_alive()));
+    let kept = transitions(&cluster);
+    assert!(readiness.iter().all(|t| kept.contains(t)), "a readiness changed: {readiness:?}, {kept:?}");
+    let crashed = cluster.instances("crashing").remove(0);
+    assert_eq!((&crashed.uid, crashed.restarts), (&crashing.uid, 1));
+    assert!(again.is_alive());
+}
+
+/// When each of the instances of `web` last became ready, or ceased to be.
+fn transitions(cluster: &Cluster) -> BTreeSet<String> {
+    let list = cluster.run(&["get", "instances", "-o", "json"]).ok().json();
+    let all = list["items"].as_array().cloned().unwrap_or_default();
+    let ours = all.iter().filter(|i| i["metadata"]["owner"]["name"] == "web");
+    let ready = ours.filter_map(|i| Some((i["metadata"]["uid"].to_string(), condition(i, "Ready")?.clone())));
+    ready.map(|(uid, c)| format!("{uid} {} {}", c["status"], c["lastTransitionTime"])).collect()
 }
 
 #[test]
@@ -97,7 +133,7 @@ fn an_agent_killed_at_any_moment_loses_doubles_and_orphans_nothing() {
         cluster.start_agent("n1");
         cluster.wait_ready("web", "40s");
         let wanted = usize::try_from(replicas).expect("small");
-        driftless_tests::processes::look_until("exactly what was declared runs", LONG, || {
+        look_until("exactly what was declared runs", LONG, || {
             let instances = cluster.instances("web");
             let pids: BTreeSet<i32> = instances.iter().map(|i| i.pid).collect();
             (instances.len() == wanted && pids.len() == wanted && sleeps(&cluster) == pids).then_some(())

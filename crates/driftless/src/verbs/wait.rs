@@ -111,8 +111,9 @@ async fn follow(
             updates = follow.next() => updates?,
             Some(newer) = states.next() => {
                 vouched = newer;
-                // What is ready by its status may be vouched for now.
-                wanted.values_mut().filter_map(|w| w.seen.take()).map(|r| Update::Put(Box::new(r))).collect()
+                // What is ready by its status may be vouched for now. What the watch didn't speak of yet it may yet say
+                // is gone.
+                wanted.values_mut().filter(|w| w.told).filter_map(|w| w.seen.take()).map(|r| Update::Put(Box::new(r))).collect()
             }
         };
         for update in updates {

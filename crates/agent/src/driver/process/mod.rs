@@ -19,7 +19,7 @@ use std::{
     io,
     ops::RangeInclusive,
     os::fd::OwnedFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -91,6 +91,10 @@ const STOP: &str = "stop";
 /// How long a supervisor that is just being born may take to write down who it is.
 const BIRTH_MAX: Duration = Duration::from_secs(1);
 const BIRTH_PAUSE: Duration = Duration::from_millis(2);
+/// How long the data dir may still be taken. A process that an agent was killed while starting holds what that agent
+/// held until it runs its program.
+const OWN_MAX: Duration = Duration::from_secs(3);
+const OWN_PAUSE: Duration = Duration::from_millis(20);
 
 pub struct Process(Arc<Inner>);
 
@@ -109,10 +113,7 @@ impl Process {
         config.data_dir = std::path::absolute(&config.data_dir)?;
         config.supervisor = std::path::absolute(&config.supervisor)?;
         fs::create_dir_all(config.data_dir.join("instances"))?;
-        let lock = folder::lock(&config.data_dir.join("agent.lock"))?;
-        let lock = lock.ok_or_else(|| {
-            io::Error::other(format!("another agent works in {}; give each its own", config.data_dir.display()))
-        })?;
+        let lock = own(&config.data_dir)?;
         let ports = Ports::new(config.ports.clone());
         Ok(Self(Arc::new(Inner { config, ports, supervisors: Mutex::default(), _lock: lock })))
     }
@@ -399,6 +400,21 @@ impl Inner {
         }
         self.ports.release(&id.uid);
         Ok(())
+    }
+}
+
+/// The lock of the one agent that works in a data dir.
+fn own(data_dir: &Path) -> io::Result<File> {
+    let deadline = Instant::now() + OWN_MAX;
+    loop {
+        if let Some(lock) = folder::lock(&data_dir.join("agent.lock"))? {
+            return Ok(lock);
+        }
+        if Instant::now() > deadline {
+            let text = format!("another agent works in {}; give each its own", data_dir.display());
+            return Err(io::Error::other(text));
+        }
+        thread::sleep(OWN_PAUSE);
     }
 }
 

@@ -80,12 +80,17 @@ impl Cluster {
 
     /// The server, where it was before if it was killed, and the controller.
     pub fn start_control_plane(&mut self) {
+        self.start_server();
+        self.start_controller("c1");
+    }
+
+    /// On an embedded store, where it was before if it was killed.
+    pub fn start_server(&mut self) {
         let store = format!("embedded:{}", self.dir.path().join("store").display());
         let listen = if self.server.is_empty() { "127.0.0.1:0".to_owned() } else { self.server.clone() };
         let server = self.part("server", &["server", "--listen", &listen, "--store", &store]);
         self.server = server.address();
         self.parts.push(server);
-        self.start_controller("c1");
     }
 
     /// The node's agent, on what an earlier one left.
@@ -111,7 +116,12 @@ impl Cluster {
 
     /// One more controller, of that name.
     pub fn start_controller(&mut self, name: &str) {
-        let controller = self.part(name, &["controller", "--name", name]);
+        self.start_controller_with(name, &[]);
+    }
+
+    /// The same, with more to say to it.
+    pub fn start_controller_with(&mut self, name: &str, arguments: &[&str]) {
+        let controller = self.part(name, &[&["controller", "--name", name], arguments].concat());
         self.parts.push(controller);
     }
 

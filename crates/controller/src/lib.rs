@@ -14,6 +14,7 @@ pub mod cache;
 pub mod claims;
 mod config;
 pub mod execute;
+mod holdings;
 mod informer;
 mod member;
 mod queue;
@@ -33,7 +34,7 @@ pub use config::Config;
 pub use queue::{Lane, Queue, Work};
 pub use stats::{Outcome, Stats};
 
-use crate::{cache::Cache, member::Holdings};
+use crate::{cache::Cache, holdings::Holdings};
 
 /// What the tasks of one replica share.
 struct Shared {
@@ -71,9 +72,12 @@ impl Controller {
     }
 
     /// Runs until `shutdown` becomes true; then gives its claims away, as far as anyone takes them, and ends.
-    pub async fn run(self, shutdown: watch::Receiver<bool>) -> Result<()> {
+    pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Result<()> {
         let shared = self.shared;
-        let cluster = retry(&shared.config, || shared.store.cluster()).await;
+        let cluster = tokio::select! {
+            cluster = retry(&shared.config, || shared.store.cluster()) => cluster,
+            () = member::asked(&mut shutdown) => return Ok(()),
+        };
         info!(name = %shared.config.name, shards = cluster.shards, "controller started");
         let mut tasks = JoinSet::new();
         tasks.spawn(informer::run(shared.clone()));

@@ -1,152 +1,39 @@
 //! This replica as a member: its session, its claims, and which shards it watches. The shell around `claims.rs`.
+//!
+//! Its loop waits for nothing but news: every call runs beside it, so none that hangs keeps it from hearing that its
+//! session has ended.
+
+mod words;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use api::v1;
 use futures::StreamExt;
-use model::{Epoch, Fence, Key, LEADER, Time, shard_claim, shard_of_claim};
+use model::{LEADER, shard_claim, shard_of_claim};
 use store::{Error, SessionOpen};
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tracing::{debug, info, warn};
 
+use self::words::Word;
 use crate::{
     Shared,
-    claims::{self, Action, Hold, Holds, Local, Owned, Phase, Request, Seen},
-    execute::MOVES_MAX,
+    claims::{Action, Hold, Local, Owned, Phase, Request, Seen},
     ring,
     stats::add,
-    tenure::Tenures,
 };
 
 /// How often decisions that wait for time (orphan guard, retries of claim requests) are made anew.
 const TICK: Duration = Duration::from_millis(100);
-
-/// What this replica holds, as workers see it. Whoever looks at the cache may ask it, so nobody who holds its lock asks
-/// the cache: with a writer waiting between them, both would wait for ever.
-#[derive(Default)]
-pub struct Holdings {
-    inner: Mutex<Held>,
-    /// A step ended, or a claim was lost.
-    changed: Notify,
-}
-
-#[derive(Default)]
-struct Held {
-    session: String,
-    holds: Holds,
-    busy: HashMap<String, usize>,
-    /// Moves in a step, where conflicts made them fewer.
-    moves: HashMap<Key, usize>,
-    checked: bool,
-    tenures: Tenures,
-}
-
-/// A look in work under a claim.
-pub struct Busy<'a> {
-    holdings: &'a Holdings,
-    claim: String,
-    /// What its step is compared with: the epoch that was active when the look began, and no later one, whose barrier
-    /// the cache may not have reached.
-    pub fence: Fence,
-    epoch: Epoch,
-}
-
-impl Busy<'_> {
-    pub fn claim(&self) -> &str {
-        &self.claim
-    }
-
-    /// The store refused the step.
-    pub fn fenced(&self) {
-        self.holdings.lock().holds.end(&self.claim, self.epoch);
-        self.holdings.changed.notify_one();
-    }
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        let mut held = self.holdings.lock();
-        if let Some(count) = held.busy.get_mut(&self.claim) {
-            *count -= 1;
-            if *count == 0 {
-                held.busy.remove(&self.claim);
-                // It may be handed over now; or handed to us, where the step was an older session's.
-                let waits = !held.holds.is_active(&self.claim);
-                drop(held);
-                if waits {
-                    self.holdings.changed.notify_one();
-                }
-            }
-        }
-    }
-}
-
-impl Holdings {
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins a look under the claim, if it's active.
-    pub fn enter(&self, claim: &str) -> Option<Busy<'_>> {
-        let mut held = self.lock();
-        let epoch = held.holds.get(claim).filter(|hold| hold.phase == Phase::Active)?.epoch;
-        *held.busy.entry(claim.to_owned()).or_default() += 1;
-        let fence = Fence::Claim { claim: claim.to_owned(), epoch, session: held.session.clone() };
-        Some(Busy { holdings: self, claim: claim.to_owned(), fence, epoch })
-    }
-
-    pub fn is_active(&self, claim: &str) -> bool {
-        self.lock().holds.is_active(claim)
-    }
-
-    /// Those that it may act on.
-    pub fn shards(&self) -> BTreeSet<u32> {
-        let held = self.lock();
-        let active = held.holds.iter().filter(|(_, hold)| hold.phase == Phase::Active);
-        active.filter_map(|(claim, _)| shard_of_claim(claim)).collect()
-    }
-
-    pub fn moves_max(&self, key: &Key) -> usize {
-        self.lock().moves.get(key).copied().unwrap_or(MOVES_MAX)
-    }
-
-    pub fn halve_moves(&self, key: &Key) {
-        let mut held = self.lock();
-        let moves = held.moves.entry(key.clone()).or_insert(MOVES_MAX);
-        *moves = (*moves / 2).max(1);
-    }
-
-    pub fn reset_moves(&self, key: &Key) {
-        self.lock().moves.remove(key);
-    }
-
-    pub fn set_checked(&self) {
-        self.lock().checked = true;
-    }
-
-    pub fn take_checked(&self) -> bool {
-        std::mem::take(&mut self.lock().checked)
-    }
-
-    /// More may be due: more is covered, or a hold changed.
-    pub fn look_again(&self) {
-        self.changed.notify_one();
-    }
-
-    /// Everything of these shards that the sweep put up until now was looked at.
-    pub fn swept(&self, shards: &BTreeSet<u32>, now: Time) {
-        self.lock().tenures.swept(shards, now);
-        self.changed.notify_one();
-    }
-}
+/// Longest wait for the store's word that the session has ended; without it the TTL ends it.
+const END_MAX: Duration = Duration::from_secs(1);
 
 /// What comes back from the requests that run beside the member's loop.
 enum Answer {
@@ -162,15 +49,23 @@ enum End {
 
 /// One session after another, until the shutdown.
 pub async fn run(shared: Arc<Shared>, shards: u32, mut shutdown: watch::Receiver<bool>) {
-    while !*shutdown.borrow() {
-        let session = open(&shared).await;
+    loop {
+        let session = tokio::select! {
+            session = open(&shared) => session,
+            () = asked(&mut shutdown) => return,
+        };
         let member = Member::new(shared.clone(), session, shards);
         if let End::Left = member.live(&mut shutdown).await {
             return;
         }
-        shared.holdings.lock().holds = Holds::default();
+        shared.holdings.end_all();
         shared.queue.retain(|_| false);
     }
+}
+
+/// Returns once it's asked to end. A sender that is gone means that whoever ran us is.
+pub async fn asked(shutdown: &mut watch::Receiver<bool>) {
+    _ = shutdown.wait_for(|asked| *asked).await;
 }
 
 async fn open(shared: &Shared) -> String {
@@ -204,14 +99,17 @@ struct Member {
     /// Since when a claim is seen without a living owner.
     unowned: BTreeMap<String, Instant>,
     requests: JoinSet<Answer>,
+    /// What the store knows of it, as far as it knows itself.
     said: v1::MemberReport,
     beating: bool,
+    /// When the last beat failed, until one succeeds.
+    unheard: Option<Instant>,
     leaving: Option<Instant>,
 }
 
 impl Member {
     fn new(shared: Arc<Shared>, session: String, shards: u32) -> Self {
-        shared.holdings.lock().session = session.clone();
+        shared.holdings.begin(&session);
         info!(%session, "session opened");
         Self {
             names: (0..shards).map(shard_claim).chain([LEADER.to_owned()]).collect(),
@@ -226,13 +124,14 @@ impl Member {
             requests: JoinSet::new(),
             said: v1::MemberReport::default(),
             beating: false,
+            unheard: None,
             leaving: None,
         }
     }
 
     async fn live(mut self, shutdown: &mut watch::Receiver<bool>) -> End {
         let shared = self.shared.clone();
-        let mut coordination = crate::retry(&shared.config, || shared.store.coordination()).await;
+        let mut words = words::all(shared.clone());
         // Three renewals in a TTL: two may be lost.
         let mut renew = interval(shared.config.ttl / 3);
         renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -241,26 +140,19 @@ impl Member {
         let mut revisions = shared.cache.revisions();
         loop {
             tokio::select! {
-                word = coordination.next() => match word {
-                    Some(Ok(state)) => self.see(&state),
-                    _ => {
-                        coordination = crate::retry(&shared.config, || shared.store.coordination()).await;
-                        shared.cache.set_live_since_now();
-                    }
-                },
+                Some(word) = words.next() => self.hear(word),
                 Some(answer) = self.requests.join_next() => if let Ok(answer) = answer
                     && self.answered(answer) { return End::Lost },
                 _ = renew.tick() => self.beat(true),
                 _ = tick.tick(), if self.waits_for_time() => {}
-                Ok(()) = revisions.changed(), if self.in_barrier() => {}
-                () = shared.holdings.changed.notified() => {}
-                // A sender that is gone means that whoever ran us is.
-                _ = shutdown.changed(), if self.leaving.is_none() => self.leaving = Some(Instant::now()),
+                Ok(()) = revisions.changed(), if shared.holdings.in_barrier() => {}
+                () = shared.holdings.changed() => {}
+                () = asked(shutdown), if self.leaving.is_none() => self.leaving = Some(Instant::now()),
             }
             self.act();
             self.beat(false);
             if self.has_left() {
-                let ended = shared.store.end_session(&self.session, None).await;
+                let ended = timeout(END_MAX, shared.store.end_session(&self.session, None)).await;
                 info!(?ended, "left");
                 return End::Left;
             }
@@ -269,20 +161,28 @@ impl Member {
 
     /// Something may be due though nothing is heard: a refused request, an orphan, the end of a leave.
     fn waits_for_time(&self) -> bool {
-        !self.pending.is_empty() || !self.unowned.is_empty() || self.leaving.is_some()
+        !self.pending.is_empty() || !self.unowned.is_empty() || self.leaving.is_some() || self.unheard.is_some()
     }
 
-    fn in_barrier(&self) -> bool {
-        self.shared.holdings.lock().holds.iter().any(|(_, hold)| hold.phase == Phase::Barrier)
-    }
-
-    /// Leaving, and nothing is held, or nobody takes it, or it took too long.
+    /// Leaving, and nothing is held or being asked for, or nobody takes it, or it took too long.
     fn has_left(&self) -> bool {
         let Some(since) = self.leaving else { return false };
         let alone = !self.seen.controllers.iter().any(|(session, peer)| *session != self.session && peer.ready);
-        let held = self.shared.holdings.lock();
-        let idle = held.busy.is_empty();
-        (idle && (alone || held.holds.is_empty())) || since.elapsed() > self.shared.config.leave_timeout
+        let holdings = &self.shared.holdings;
+        let asking = self.pending.values().any(Option::is_none);
+        let done = holdings.is_idle() && !asking && (alone || holdings.is_empty());
+        done || since.elapsed() > self.shared.config.leave_timeout
+    }
+
+    fn hear(&mut self, word: Word) {
+        match word {
+            Word::State(state) => self.see(&state),
+            Word::Broken => {
+                // Whoever answers next may know nothing of what was said: a store whose sessions ended with its process.
+                self.said = v1::MemberReport::default();
+                self.shared.cache.set_live_since_now();
+            }
+        }
     }
 
     fn see(&mut self, state: &v1::Coordination) {
@@ -309,6 +209,7 @@ impl Member {
             Answer::Claim { request, result } => self.claim_answered(&request, result),
             Answer::Beat { report, result } => {
                 self.beating = false;
+                self.unheard = result.is_err().then(Instant::now);
                 match result {
                     Ok(()) => self.said = report,
                     Err(Error::SessionEnded(_)) => {
@@ -329,7 +230,7 @@ impl Member {
                 self.pending.remove(&request.claim);
                 let stats = &self.shared.stats;
                 add(if claim.owner == self.session { &stats.claims_taken } else { &stats.claims_handed_over }, 1);
-                self.shared.holdings.lock().holds.granted(&self.session, &request.claim, &Owned::of(&claim));
+                self.shared.holdings.granted(&request.claim, &Owned::of(&claim));
             }
             Err(error) => {
                 debug!(claim = %request.claim, %error, "claim request refused");
@@ -344,29 +245,24 @@ impl Member {
             return;
         }
         self.pending.retain(|_, cooling| cooling.is_none_or(|since| since.elapsed() < TICK));
-        let actions = {
-            let held = self.shared.holdings.lock();
-            claims::decide(&self.session, &self.names, &self.seen, &held.holds, &self.local(&held))
-        };
-        for action in actions {
+        for action in self.shared.holdings.decide(&self.names, &self.seen, self.local()) {
             match action {
                 Action::Take(request) | Action::HandOver(request) => self.request(request),
                 Action::Set(claim, hold) => self.set(claim, hold),
                 Action::Drop(claim, epoch) => {
                     info!(%claim, %epoch, "not ours any more");
-                    self.shared.holdings.lock().holds.end(&claim, epoch);
-                    self.shared.holdings.look_again();
+                    self.shared.holdings.end(&claim, epoch);
                 }
             }
         }
         self.choose_shards();
     }
 
-    fn local(&self, held: &Held) -> Local {
+    fn local(&self) -> Local {
         let guard = self.shared.config.orphan_guard;
         Local {
             cache: self.shared.cache.revision(),
-            busy: held.busy.keys().cloned().collect(),
+            busy: BTreeSet::new(),
             pending: self.pending.keys().cloned().collect(),
             orphans: self.unowned.iter().filter(|(_, since)| since.elapsed() > guard).map(|(n, _)| n.clone()).collect(),
         }
@@ -378,7 +274,7 @@ impl Member {
         if active && !self.is_warm(&claim) {
             return;
         }
-        let was = self.shared.holdings.lock().holds.set(&claim, hold.clone());
+        let was = self.shared.holdings.set(&claim, hold.clone());
         if was.as_ref() != Some(&hold) {
             // More may follow at once: a hand-over, once it drains.
             self.shared.holdings.look_again();
@@ -406,9 +302,9 @@ impl Member {
             return;
         }
         self.pending.insert(request.claim.clone(), None);
-        let (store, timeout) = (self.shared.store.clone(), self.shared.config.commit_timeout);
+        let (store, patience) = (self.shared.store.clone(), self.shared.config.commit_timeout);
         self.requests.spawn(async move {
-            let answer = tokio::time::timeout(timeout, store.change_claim((&request).into())).await;
+            let answer = timeout(patience, store.change_claim((&request).into())).await;
             let result = answer.unwrap_or_else(|_| Err(Error::OutcomeUnknown("no answer in time".into())));
             Answer::Claim { request, result }
         });
@@ -416,14 +312,13 @@ impl Member {
 
     /// Watches what it holds and what it should hold; the leader watches everything.
     fn choose_shards(&mut self) {
-        let held = self.shared.holdings.lock();
-        let mine = |name: &&String| held.holds.contains(name) || self.assignment.get(*name) == Some(&self.session);
+        let held = self.shared.holdings.held();
+        let mine = |name: &&String| held.contains(*name) || self.assignment.get(*name) == Some(&self.session);
         let names: Vec<&String> = self.names.iter().filter(mine).collect();
         let shards: Vec<u32> = match names.iter().any(|n| *n == LEADER) {
             true => (0..self.shards).collect(),
             false => names.iter().filter_map(|n| shard_of_claim(n)).collect(),
         };
-        drop(held);
         self.shared.wanted.send_if_modified(|wanted| {
             let changed = wanted.as_deref() != Some(&shards);
             *wanted = Some(Arc::new(shards));
@@ -431,19 +326,20 @@ impl Member {
         });
     }
 
-    /// Renews; or says something new of itself at once.
+    /// Renews; or says something new of itself at once. Each renewal says all of it, so that whatever was lost, or came
+    /// late and replaced something newer, is right again a third of a TTL later.
     fn beat(&mut self, renew: bool) {
         let report = self.report();
-        let news = report != self.said;
+        let cooling = self.unheard.is_some_and(|since| since.elapsed() < TICK);
+        let news = report != self.said && !cooling;
         if self.beating || !(renew || news) {
             return;
         }
         self.beating = true;
         let said = self.with_depths(report.clone());
-        let (store, session, timeout) = (self.shared.store.clone(), self.session.clone(), self.shared.config.ttl);
+        let (store, session, ttl) = (self.shared.store.clone(), self.session.clone(), self.shared.config.ttl);
         self.requests.spawn(async move {
-            let beat = store.beat(&session, news.then_some(said));
-            let result = tokio::time::timeout(timeout, beat).await;
+            let result = timeout(ttl, store.beat(&session, Some(said))).await;
             let result = result.unwrap_or_else(|_| Err(Error::Unavailable("no answer in time".into())));
             Answer::Beat { report, result }
         });
@@ -453,27 +349,17 @@ impl Member {
     /// that ends its key can't be worked on here. Sweeps are said only of what it owns.
     fn report(&self) -> v1::MemberReport {
         // Depths move all the time: they are not news, and are filled in when something is said anyway.
-        let assignment = self.seen.assignment(&self.names);
-        let due: Vec<&String> = {
-            let held = self.shared.holdings.lock();
-            let mine = |name: &&String| assignment.get(*name) == Some(&self.session);
-            let free = |name: &&String| !held.holds.contains(name) && !held.busy.contains_key(*name);
-            self.names.iter().filter(mine).filter(free).collect()
-        };
-        let warm = due.into_iter().filter(|name| self.is_warm(name)).cloned().collect();
-        let now = self.shared.cache.now();
-        let mut held = self.shared.holdings.lock();
-        let held = &mut *held;
-        if let Some(now) = now {
-            held.tenures.update(held.holds.iter(), now);
-        }
+        let occupied = self.shared.holdings.occupied();
+        let due = |name: &&String| self.assignment.get(*name) == Some(&self.session) && !occupied.contains(*name);
+        let warm = self.names.iter().filter(due).filter(|name| self.is_warm(name)).cloned().collect();
+        let (shards, owned_since_millis) = self.shared.holdings.tenures(self.shared.cache.now());
         v1::MemberReport {
             ready: self.seen_any,
             leaving: self.leaving.is_some(),
             warm,
-            shards: held.tenures.shards(),
+            shards,
             sweep_interval: self.shared.config.sweep.try_into().ok(),
-            owned_since_millis: held.tenures.owned_since_millis(),
+            owned_since_millis,
         }
     }
 
@@ -492,3 +378,6 @@ impl Member {
         report
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use crate::{
     Shared,
     cache::until,
     execute::{self, Under, Wanted},
-    member::Busy,
+    holdings::Busy,
     queue::{Done, Work},
     stats::{Outcome, add},
 };

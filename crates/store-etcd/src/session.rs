@@ -108,12 +108,14 @@ impl Inner {
         Err(Error::Unavailable(format!("the lease of session {id} can't be renewed, though the session exists")))
     }
 
-    /// False: the session changed meanwhile.
+    /// False: the session changed meanwhile. What is there already isn't written again: members repeat themselves.
     async fn put_report(&self, id: &str, kv: &KeyValue, report: &api::v1::MemberReport) -> Result<bool> {
         let options = PutOptions::new().with_lease(kv.lease());
-        let put = TxnOp::put(self.layout.report(id), report.encode_to_vec(), Some(options));
+        let (key, value) = (self.layout.report(id), report.encode_to_vec());
+        let known = Compare::value(key.clone(), CompareOp::Equal, value.clone());
+        let put = Txn::new().when([known]).or_else([TxnOp::put(key, value, Some(options))]);
         let same = Compare::mod_revision(self.layout.session(id), CompareOp::Equal, kv.mod_revision());
-        match self.transact("reporting a member", Txn::new().when([same]).and_then([put])).await {
+        match self.transact("reporting a member", Txn::new().when([same]).and_then([TxnOp::txn(put)])).await {
             Ok(answer) => Ok(answer.succeeded()),
             Err(Failure::LeaseGone) => Ok(false),
             Err(failure) => Err(failure.into()),

@@ -6,4 +6,5 @@ mod lost;
 mod machine;
 mod outage;
 mod strangers;
+mod together;
 mod watched;

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build demo test check unit bench
+.PHONY: help setup setup-test build demo test check unit test-compose bench
 
 help: ## What there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -22,7 +22,7 @@ demo: ## Start a cluster, declare a service, break it, watch it come back
 	@scripts/setup.sh build demo
 	@scripts/demo.sh
 
-test: setup-test check unit ## Everything that must be green: format, lints, all tests
+test: setup-test check unit test-compose ## Everything that must be green: format, lints, all tests
 
 check:
 	$(CARGO) fmt --all --check
@@ -32,6 +32,10 @@ check:
 unit:
 	$(CARGO) build --workspace --bins
 	@scripts/unit.sh
+
+test-compose: ## Bring up docker-compose.yml, break it, watch it converge
+	@scripts/setup.sh build test
+	@scripts/test-compose.sh
 
 bench: build ## Measure how fast a declaration becomes true
 	target/release/driftless bench

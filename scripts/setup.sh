@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, by what it's for: build, demo, test. Quick where nothing is missing.
+# Installs what is missing, by what it's for: build, demo, test, compose. Quick where nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -65,6 +65,14 @@ for part in "$@"; do
         test)
             need etcd etcd-server
             python3 -c 'import venv, ensurepip' 2> /dev/null || missing+=(python3-venv)
+            ;;
+        compose)
+            need dockerd docker.io
+            docker compose version > /dev/null 2>&1 || need docker-compose docker-compose
+            need debootstrap debootstrap
+            need iptables iptables
+            need ip iproute2
+            need strip binutils
             ;;
     esac
 done

@@ -1,6 +1,6 @@
 """A user's program: declares a service with its own typed messages, watches it to Ready, and deletes it.
 
-Run by tests/tests/blackbox/python_client.rs, with stubs generated from proto/ on the path.
+Run by tests/src/python.rs, with stubs generated from proto/ on the path.
 """
 
 import sys

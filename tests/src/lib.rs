@@ -7,6 +7,7 @@ pub mod command;
 pub mod http;
 pub mod part;
 pub mod processes;
+pub mod python;
 pub mod stranger;
 pub mod stream;
 pub mod tree;

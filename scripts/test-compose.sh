@@ -32,20 +32,19 @@ run_test() {
     if cargo nextest --version > /dev/null 2>&1; then
         runner=(cargo nextest run -p driftless-tests --test compose --no-capture)
     fi
-    DRIFTLESS_COMPOSE=$(compose) "${runner[@]}" "$@"
+    DRIFTLESS_COMPOSE=$(compose) "${runner[@]}"
 }
 
 images() {
     if ! docker image inspect "$DRIFTLESS_BASE" > /dev/null 2>&1; then
-        docker import "$BASE_TAR" "$DRIFTLESS_BASE" > /dev/null
+        docker import "$BASE_TAR" "$DRIFTLESS_BASE" > /dev/null || return 1
     fi
     deploy/docker/pack.sh "$DRIFTLESS_BASE" "$TARGET/debug"
 }
 
 test_on_engine() {
-    images
     local status=0
-    run_test || status=$?
+    images && run_test || status=$?
     docker rmi -f "$DRIFTLESS_IMAGE" "$DRIFTLESS_ETCD_IMAGE" "driftless-base:$TAG" > /dev/null 2>&1 || true
     return "$status"
 }

@@ -1,6 +1,7 @@
 //! What must be seen of a cluster of several nodes, each role a process of its own, through the built binary alone.
 
 mod disruption;
+mod hostile;
 mod killed;
 mod lost;
 mod machine;

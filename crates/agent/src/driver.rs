@@ -49,11 +49,19 @@ pub struct Exit {
     pub time: Time,
     /// The last lines it wrote, where it failed.
     pub log_tail: String,
+    /// Why it was made to end, where it was found unwell.
+    #[serde(default)]
+    pub unwell: Option<String>,
 }
 
 impl Exit {
     pub fn new(how: How, time: Time) -> Self {
-        Self { how, time, log_tail: String::new() }
+        Self { how, time, log_tail: String::new(), unwell: None }
+    }
+
+    /// Ended by itself, with nothing wrong. Code 0 from what was stopped since it was unwell is no success.
+    pub fn is_success(&self) -> bool {
+        self.how == How::Code(0) && self.unwell.is_none()
     }
 }
 

@@ -180,7 +180,7 @@ fn stop(stopping: Option<Stopping>, grace: Duration, now: Time) -> Action {
 pub fn finished(restart: Restart, exit: &Exit) -> bool {
     match restart {
         Restart::Always => false,
-        Restart::OnFailure => exit.how == How::Code(0),
+        Restart::OnFailure => exit.is_success(),
         Restart::Never => true,
     }
 }

@@ -177,7 +177,10 @@ impl Slot {
         Launch { id: self.id.clone(), resource, template, memory, contact_left }
     }
 
-    pub fn ended(&mut self, exit: Exit) {
+    pub fn ended(&mut self, mut exit: Exit) {
+        if self.seen.dead {
+            exit.unwell.clone_from(&self.trouble);
+        }
         self.seen.run = Run::Exited(exit);
         self.seen.ready = false;
         self.seen.ready_noted = false;

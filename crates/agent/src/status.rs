@@ -60,7 +60,7 @@ fn phase(facts: &Facts<'_>) -> &'static str {
         Run::Running { .. } | Run::Unknown if facts.starting_up => "Starting",
         Run::Running { .. } | Run::Unknown => "Running",
         Run::Broken => "BackOff",
-        Run::Exited(exit) if plan::finished(facts.seen.restart, exit) && exit.how == How::Code(0) => "Finished",
+        Run::Exited(exit) if plan::finished(facts.seen.restart, exit) && exit.is_success() => "Finished",
         Run::Exited(exit) if plan::finished(facts.seen.restart, exit) => "Failed",
         Run::Exited(_) if stop => "Stopping",
         Run::Exited(_) => "BackOff",
@@ -75,6 +75,9 @@ fn conditions(facts: &Facts<'_>, phase: &str, backoff: &Backoff) -> Vec<v1::Cond
         Run::Running { .. } => conditions.push(condition("Started", Some(true), "Running", "")),
         Run::Exited(Exit { how: How::CannotStart(why), .. }) => {
             conditions.push(condition("Started", Some(false), "CannotStart", why));
+        }
+        Run::Exited(Exit { unwell: Some(why), .. }) => {
+            conditions.push(condition("Healthy", Some(false), "CheckFailed", why));
         }
         Run::Never if facts.trouble.is_some() => {
             conditions.push(condition("Started", Some(false), "NodeTrouble", trouble));
@@ -93,10 +96,10 @@ fn conditions(facts: &Facts<'_>, phase: &str, backoff: &Backoff) -> Vec<v1::Cond
         (_, "Starting") => condition("Ready", Some(false), "StartingUp", trouble),
         (Run::Exited(exit), "BackOff") => {
             let again = backoff.restart_at(seen, exit);
-            let message = format!("{}; starts again at {again}", describe(exit));
+            let message = format!("{}; starts again at {again}{}", describe(exit), last_words(exit));
             condition("Ready", Some(false), "BackOff", message)
         }
-        (Run::Exited(exit), "Failed") => condition("Ready", Some(false), "Failed", describe(exit)),
+        (Run::Exited(exit), "Failed") => condition("Ready", Some(false), "Failed", describe(exit) + &last_words(exit)),
         (_, "Finished") => condition("Ready", Some(false), "Finished", "it ended by itself, with code 0"),
         (_, "Stopping") => condition("Ready", Some(false), "Stopping", ""),
         (_, phase) => condition("Ready", Some(false), reason(phase), trouble),
@@ -110,7 +113,29 @@ fn reason(phase: &str) -> &'static str {
 
 /// In words, for people.
 fn describe(exit: &Exit) -> String {
-    match &exit.how {
+    let how = describe_how(&exit.how);
+    match &exit.unwell {
+        Some(why) => format!("{why}; stopped for that, {how}"),
+        None => how,
+    }
+}
+
+/// Of `Exit::log_tail`, in a condition, which has to stay readable in one line.
+const WORDS_LINES: usize = 3;
+const WORDS_LINE_CHARS: usize = 160;
+
+fn last_words(exit: &Exit) -> String {
+    let lines: Vec<&str> = exit.log_tail.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(WORDS_LINES)..];
+    let cut = |line: &&str| line.chars().filter(|c| !c.is_control()).take(WORDS_LINE_CHARS).collect::<String>();
+    match last.iter().map(cut).collect::<Vec<String>>() {
+        none if none.is_empty() => String::new(),
+        last => format!("; it wrote last: {}", last.join(" / ")),
+    }
+}
+
+fn describe_how(how: &How) -> String {
+    match how {
         How::Code(code) => format!("it exited with code {code}"),
         How::Signal(signal) => format!("it was ended by signal {signal}"),
         How::CannotStart(why) => why.clone(),
@@ -125,6 +150,7 @@ const SIGKILL: i32 = 9;
 
 fn exit_message(exit: &Exit) -> v1::Exit {
     let reason = match &exit.how {
+        How::Code(_) | How::Signal(_) if exit.unwell.is_some() => "Unhealthy",
         How::Code(0) => "Completed",
         How::Code(_) => "Error",
         How::Signal(_) => "Killed",

@@ -107,6 +107,40 @@ fn what_runs() {
 }
 
 #[test]
+fn what_failed_says_its_last_words() {
+    let long = "x".repeat(1000);
+    let log_tail = format!("reading /etc/app.toml\n\nno such \x1b[31mfile\n{long}");
+    let exit = Exit { log_tail, ..Exit::new(How::Code(1), Time::from_millis(1_000)) };
+    check(
+        Want::Run,
+        Run::Exited(exit),
+        |seen| seen.restart = Restart::Never,
+        None,
+        expect![[r#"
+            Failed ready=false pid=0
+            Ready=False Failed it exited with code 1; it wrote last: reading /etc/app.toml / no such [31mfile / xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_stopped_since_it_was_unwell_did_not_succeed() {
+    let unwell = Some("its liveness check failed 3 times: GET /: status 503".to_owned());
+    let exit = Exit { unwell, ..Exit::new(How::Code(0), Time::from_millis(1_000)) };
+    check(
+        Want::Run,
+        Run::Exited(exit),
+        |seen| seen.restart = Restart::OnFailure,
+        None,
+        expect![[r#"
+            BackOff ready=false pid=0
+            Healthy=False CheckFailed its liveness check failed 3 times: GET /: status 503
+            Ready=False BackOff its liveness check failed 3 times: GET /: status 503; stopped for that, it exited with code 0; starts again at 1970-01-01T00:00:03Z
+        "#]],
+    );
+}
+
+#[test]
 fn what_ended() {
     check(
         Want::Run,

@@ -13,6 +13,8 @@ pub const SPEC: &str = "driftless.v1.InstanceSpec";
 pub const STATUS: &str = "driftless.v1.InstanceStatus";
 /// Why it has no node; written by placement, absent where it never had to wait.
 pub const PLACED: &str = "Placed";
+/// False where its node can't enforce its limits, which keeps nothing from running.
+const LIMITED: &str = "Limited";
 pub const READY: &str = "Ready";
 
 /// `evict`, which users and the leader write.
@@ -46,8 +48,8 @@ impl Instance {
     /// What keeps it from being ready, in words without moving values.
     pub fn trouble(&self) -> Option<String> {
         let placed = self.condition(PLACED).filter(|c| c.status == "False");
-        let failed =
-            self.conditions.iter().filter(|c| c.r#type != PLACED && c.r#type != READY).find(|c| c.status == "False");
+        let keeps = |c: &&v1::Condition| ![PLACED, READY, LIMITED].contains(&c.r#type.as_str());
+        let failed = self.conditions.iter().filter(keeps).find(|c| c.status == "False");
         match (placed.or(failed), &self.last_exit) {
             (Some(condition), _) => Some(condition.message.clone()),
             (None, Some(exit)) if matches!(self.phase.as_str(), "BackOff" | "Failed") => Some(exit_words(exit)),
@@ -58,6 +60,7 @@ impl Instance {
 
 fn exit_words(exit: &v1::Exit) -> String {
     let how = match (exit.code, exit.signal) {
+        _ if exit.reason == "OutOfMemory" => "needed more memory than its limit".into(),
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => exit.reason.clone(),

@@ -36,6 +36,22 @@ async fn what_needs_more_memory_than_its_limit_is_reported_as_such() {
 }
 
 #[tokio::test]
+async fn what_lost_a_child_for_want_of_memory_and_was_stopped_later_was_stopped() {
+    let world = World::new();
+    let driver = world.driver();
+    let limits = Limits { memory_bytes: Some(64 << 20), ..Limits::default() };
+    let lost = world.path("lost").display().to_string();
+    let text = format!("python3 -c 'x = bytearray(256 << 20)'; echo $? > {lost}; exec sleep 60");
+    let launch = limited(script(&text), limits);
+    let started = driver.start(launch.clone()).await.unwrap();
+    // Of version 2 the whole group goes with it; then there is nothing left to be stopped.
+    until(|| (std::path::Path::new(&lost).exists() || !is_alive(started.pid as i32)).then_some(())).await;
+    if is_alive(started.pid as i32) {
+        assert_eq!(stop(&driver, &launch, started).await.how, How::Signal(libc::SIGTERM));
+    }
+}
+
+#[tokio::test]
 async fn a_fork_bomb_is_contained_and_stopped() {
     let world = World::new();
     let driver = world.driver();

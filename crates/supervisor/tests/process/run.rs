@@ -15,6 +15,15 @@ async fn a_run_ends_with_its_code_and_its_last_lines() {
 }
 
 #[tokio::test]
+async fn last_lines_are_found_also_where_the_log_was_just_rotated() {
+    let mut world = World::new();
+    world.log_bytes = 5;
+    let driver = world.driver();
+    let exit = exit(driver.start(script("echo first; sleep 0.1; echo second; exit 3")).await.unwrap()).await;
+    assert_eq!(exit.log_tail, "second");
+}
+
+#[tokio::test]
 async fn a_signal_is_told_from_a_code() {
     let world = World::new();
     let driver = world.driver();

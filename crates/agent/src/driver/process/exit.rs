@@ -62,7 +62,8 @@ pub fn read(dir: &Path, folder: &Folder) -> Option<Exit> {
     let time = Time(fields.number("time")?);
     let how = match (fields.number("code"), fields.number("signal"), fields.number("errno")) {
         (Some(0), _, _) => How::Code(0),
-        _ if fields.text("oom") == Some("true") => How::OutOfMemory,
+        // What was lost of it before doesn't matter any more once it was asked to end.
+        _ if fields.text("oom") == Some("true") && fields.text("asked") != Some("true") => How::OutOfMemory,
         _ if fields.text("late") == Some("true") => How::CutOff,
         (Some(code), _, _) => How::Code(code),
         (_, Some(signal), _) => How::Signal(signal),
@@ -70,8 +71,8 @@ pub fn read(dir: &Path, folder: &Folder) -> Option<Exit> {
         _ if fields.text("lost") == Some("machine") => How::MachineRestarted,
         _ => How::SupervisorLost,
     };
-    let log_tail = if how == How::Code(0) { String::new() } else { tail(&dir.join("log")) };
-    Some(Exit { how, time, log_tail })
+    let log_tail = if how == How::Code(0) { String::new() } else { tail(dir) };
+    Some(Exit { log_tail, ..Exit::new(how, time) })
 }
 
 fn why(folder: &Folder, errno: i32, at: &str) -> String {
@@ -93,21 +94,28 @@ pub fn of_broken(dir: &Path) -> How {
 pub fn write(dir: &Path, how: &How, time: Time) -> io::Result<Exit> {
     let lost = if *how == How::MachineRestarted { "machine" } else { "supervisor" };
     folder::write(dir, "exit", format!("lost {lost}\ntime {}\n", time.0).as_bytes(), true)?;
-    Ok(Exit { how: how.clone(), time, log_tail: tail(&dir.join("log")) })
+    Ok(Exit { log_tail: tail(dir), ..Exit::new(how.clone(), time) })
 }
 
-/// The last lines, within a bound.
-fn tail(log: &Path) -> String {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut file = File::open(log)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
-        let mut bytes = Vec::new();
-        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let text = read().unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+/// The last lines, within a bound; also of the file before, where the newest was just begun.
+fn tail(dir: &Path) -> String {
+    let mut bytes = end_of(&dir.join("log"), TAIL_BYTES).unwrap_or_default();
+    let room = TAIL_BYTES.saturating_sub(bytes.len() as u64);
+    if room > 0 {
+        // There mostly is none.
+        let before = end_of(&dir.join("log.1"), room).unwrap_or_default();
+        bytes.splice(0..0, before);
+    }
+    let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+fn end_of(log: &Path, length: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(log)?;
+    let all = file.metadata()?.len();
+    file.seek(SeekFrom::Start(all.saturating_sub(length)))?;
+    let mut bytes = Vec::new();
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

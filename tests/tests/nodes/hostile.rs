@@ -79,7 +79,7 @@ spec:
 
     /// What was beside it goes on as it was, and of what misbehaved nothing is left once it's stopped.
     #[track_caller]
-    fn is_stopped_and_nobody_noticed(self) {
+    fn stops_unnoticed(self) {
         assert_eq!(http::get(self.well.port).expect("it serves"), 200);
         self.cluster.run(&["delete", "service", "bad", "--timeout", "60s"]).ok();
         assert_eq!(self.members(), BTreeSet::new());
@@ -114,7 +114,7 @@ fn a_fork_bomb_is_held_by_its_limit() {
             assert!(beside.members().len() <= 50);
         }
     }
-    beside.is_stopped_and_nobody_noticed();
+    beside.stops_unnoticed();
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_gigabyte_of_output_leaves_a_few_megabytes() {
     let logs = fs::read_dir(runs.join("runs/1")).expect("it's there").map(|f| f.expect("it can be read"));
     let total: u64 = logs.map(|log| log.metadata().map_or(0, |m| m.len())).sum();
     assert!(total < (31 << 20), "{total} bytes are kept");
-    beside.is_stopped_and_nobody_noticed();
+    beside.stops_unnoticed();
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn one_that_ignores_sigterm_and_one_that_closed_all_it_had_are_killed() {
     beside.until_members("both run", |members| members == 2);
     let status = beside.status("it is ready", |s| s["ready"] == true);
     assert_eq!(status["restarts"], Value::Null);
-    beside.is_stopped_and_nobody_noticed();
+    beside.stops_unnoticed();
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn what_goes_away_in_sessions_of_its_own_goes_with_it() {
     beside.run(&script, "");
     beside.until_members("the known ones run", |members| members == 2);
     let hidden = look_until("the hidden one runs", LONG, || sleeper_of(&seconds));
-    beside.is_stopped_and_nobody_noticed();
+    beside.stops_unnoticed();
     assert!(!hidden.is_alive());
 }
 
@@ -170,7 +170,7 @@ fn one_that_daemonises_has_ended_and_its_daemon_with_it() {
     let status = beside.status("it has ended", |s| s["phase"] == "Failed");
     assert_eq!((&status["lastExit"]["code"], &status["lastExit"]["reason"]), (&4.into(), &"Error".into()), "{status}");
     assert_eq!(beside.members(), BTreeSet::new());
-    beside.is_stopped_and_nobody_noticed();
+    beside.stops_unnoticed();
 }
 
 #[test]
@@ -186,5 +186,5 @@ fn one_that_needs_more_memory_than_its_limit_is_said_to_have() {
         let ready = condition(&serde_json::json!({ "status": status }), "Ready").cloned().unwrap_or_default();
         assert!(ready["message"].as_str().is_some_and(|m| m.contains("limits.memory")), "{ready}");
     }
-    beside.is_stopped_and_nobody_noticed();
+    beside.stops_unnoticed();
 }

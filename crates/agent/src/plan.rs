@@ -102,7 +102,7 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { first: Duration::from_secs(1), max: Duration::from_secs(300), stable: Duration::from_secs(10) }
+        Self { first: Duration::from_secs(1), max: Duration::from_secs(300), stable: kinds::instance::STABLE }
     }
 }
 

@@ -46,6 +46,7 @@ pub fn status(facts: &Facts<'_>, backoff: &Backoff) -> v1::InstanceStatus {
         started_time: (running && memory.run > 0).then(|| memory.started.into()),
         // Not the agent's to say.
         evict: None,
+        failures: i32::try_from(seen.failures).unwrap_or(i32::MAX),
     }
 }
 

@@ -1,10 +1,12 @@
 //! The command line: every role and verb, with its help; and the runtime that each gets.
 
-use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsStr;
+
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
     bench,
-    client::{Client, Servers},
+    client::{self, Client, Servers},
     exit, output, roles, verbs,
 };
 
@@ -79,8 +81,24 @@ enum Verb {
     Drain(verbs::node::DrainArgs),
 }
 
+/// They have a server of their own, or need none.
+const SERVERLESS: [&str; 5] = ["dev", "server", "bench", "version", "completion"];
+
+/// The command line as it is read and shown. An empty `DRIFTLESS_SERVER` is as if it weren't set.
+fn command(environment: Option<&OsStr>) -> clap::Command {
+    let mut command = Cli::command();
+    if environment.is_none_or(|value| !value.is_empty()) {
+        command = command.mut_arg(client::ADDRESSES, |arg| arg.env(client::ENVIRONMENT));
+    }
+    // One of the same name keeps the global one away.
+    let refused = |_: &str| Err::<String, _>("this command talks to no server of yours");
+    let none = Arg::new(client::ADDRESSES).long("server").hide(true).value_parser(refused);
+    SERVERLESS.iter().fold(command, |all, name| all.mut_subcommand(name, |sub| sub.arg(none.clone())))
+}
+
 pub fn run() -> anyhow::Result<()> {
-    let Cli { servers, command } = Cli::parse();
+    let read = command(std::env::var_os(client::ENVIRONMENT).as_deref()).get_matches();
+    let Cli { servers, command } = Cli::from_arg_matches(&read).unwrap_or_else(|error| error.exit());
     match command {
         Command::Dev(args) => roles::run(&args.logs.clone(), |end| roles::dev::run(args, end)),
         Command::Server(args) => roles::run(&args.logs.clone(), |end| roles::server::run(*args, end)),
@@ -89,18 +107,18 @@ pub fn run() -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(args),
         Command::Version => output::print(&format!("driftless {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Completion { shell } => completion(shell),
-        Command::Verb(verb) => client(&servers, verb),
+        Command::Verb(verb) => talk(&servers, verb),
     }
 }
 
 fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "driftless", &mut script);
+    clap_complete::generate(shell, &mut command(None), "driftless", &mut script);
     output::print(&String::from_utf8(script)?)
 }
 
 /// One thread is plenty for a verb, and quicker to start.
-fn client(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
+fn talk(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = Client::new(servers)?;
@@ -129,4 +147,74 @@ fn client(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
             false => error,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Cli, String> {
+        let matches = command(None).try_get_matches_from(words).map_err(|error| error.to_string())?;
+        Cli::from_arg_matches(&matches).map_err(|error| error.to_string())
+    }
+
+    fn help(name: &str) -> String {
+        read(&["driftless", name, "--help"]).expect_err("help is shown instead")
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command(None).debug_assert();
+        command(Some(OsStr::new("a:1"))).debug_assert();
+    }
+
+    #[test]
+    fn servers_are_offered_to_those_who_talk_to_them() {
+        assert!(["get", "apply", "agent", "controller"].iter().all(|name| help(name).contains("--server")));
+        for name in SERVERLESS {
+            assert!(!help(name).contains("--server"), "{name}");
+        }
+        let refused = read(&["driftless", "dev", "--server", "a:1"]).expect_err("it would be ignored");
+        assert!(refused.contains("talks to no server of yours"), "{refused}");
+    }
+
+    #[test]
+    fn servers_are_named_before_or_after_the_verb() {
+        for words in
+            [["driftless", "--server", "a:1,b:2", "get", "nodes"], ["driftless", "get", "nodes", "--server", "a:1,b:2"]]
+        {
+            assert_eq!(read(&words).expect("it's right").servers.addresses, ["a:1", "b:2"]);
+        }
+        assert_eq!(read(&["driftless", "get", "nodes"]).expect("it's right").servers.addresses, ["127.0.0.1:7400"]);
+        let nameless = read(&["driftless", "get", "nodes", "--server", ""]).expect_err("it names none");
+        assert!(nameless.contains("HOST:PORT"), "{nameless}");
+    }
+
+    #[test]
+    fn an_empty_environment_names_no_server() {
+        let named = |environment| {
+            let command = command(Some(OsStr::new(environment)));
+            let arg = command.get_arguments().find(|arg| arg.get_id() == client::ADDRESSES).cloned();
+            arg.expect("there is one").get_env().is_some()
+        };
+        assert!(named("a:1"), "it does where it isn't empty");
+        assert!(!named(""));
+    }
+
+    #[test]
+    fn numbers_out_of_bounds_are_told_with_the_bounds() {
+        let said = |words: &[&str]| read(words).expect_err("out of bounds");
+        let scale = said(&["driftless", "scale", "service", "web", "--replicas", "-1"]);
+        assert!(scale.contains("'-1' for '--replicas") && scale.contains("a whole number from 0 to 10000"), "{scale}");
+        let tail = said(&["driftless", "logs", "web-0", "--tail", "-1"]);
+        assert!(tail.contains("write a whole number from 0\n"), "{tail}");
+        let limit = said(&["driftless", "history", "--limit", "0"]);
+        assert!(limit.contains("a whole number from 1 to 10000"), "{limit}");
+    }
+
+    #[test]
+    fn a_namespace_that_could_not_exist_is_wrong_usage() {
+        let said = read(&["driftless", "get", "services", "-n", "Bad!"]).expect_err("it can't exist");
+        assert!(said.contains("lower-case letters"), "{said}");
+    }
 }

@@ -6,7 +6,7 @@ use api::v1;
 use model::Key;
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 
-use crate::{client::Client, exit::Trouble, words};
+use crate::{client::Client, words};
 
 /// Attempts while others write the same resource.
 const ATTEMPTS: usize = 20;
@@ -51,7 +51,7 @@ async fn attempt(
 
 pub async fn get(client: &Client, key: &Key) -> anyhow::Result<v1::Resource> {
     let object = client.api.get(key).await?;
-    let object = object.ok_or_else(|| Trouble::NotFound(format!("{} not found", words::short(key))))?;
+    let object = object.ok_or_else(|| words::missing(key))?;
     object.resource().with_context(|| format!("{key} can't be decoded"))
 }
 

@@ -4,11 +4,13 @@ use std::{io, process::ExitCode};
 
 use store::Error;
 
+use crate::words;
+
 /// Shown by `driftless --help`.
 pub const HELP: &str = "Exit codes:
   0  done
   1  failed, or refused (a manifest that can't be right, for one)
-  2  wrong usage of the command line
+  2  wrong usage of the command line (an unknown kind, for one)
   3  not found
   4  conflict: something changed meanwhile, or is being deleted
   5  timed out waiting
@@ -43,7 +45,7 @@ pub enum Trouble {
 
 /// Prints the error, if it's one that somebody should see, and says how to exit.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
-    let Err(error) = result else { return ExitCode::SUCCESS };
+    let Err(error) = result.map_err(missing) else { return ExitCode::SUCCESS };
     if is_broken_pipe(&error) {
         // Whoever read the output has seen enough.
         return ExitCode::SUCCESS;
@@ -56,6 +58,14 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
         crate::output::say(&format!("hint: {hint}"));
     }
     ExitCode::from(code(&error))
+}
+
+/// One spelling of what isn't there, whoever found out.
+fn missing(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Error>() {
+        Some(Error::NotFound(key)) => words::missing(key).into(),
+        _ => error,
+    }
 }
 
 pub fn code(error: &anyhow::Error) -> u8 {

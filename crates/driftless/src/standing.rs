@@ -1,6 +1,7 @@
 //! Whether a resource is what somebody waits for. Pure, and the same for every kind.
 
 use api::v1;
+use model::Time;
 use prost::Message;
 
 /// What every kind's status starts with.
@@ -54,6 +55,18 @@ impl Goal {
             "deleted" => Self::Deleted,
             _ => Self::Condition { condition_type: condition_type.into(), status: status.into() },
         })
+    }
+
+    /// Since when it's met, for a condition.
+    pub fn since(&self, resource: &v1::Resource) -> Option<Time> {
+        match self {
+            Self::Condition { condition_type, .. } if self.is_met(Some(resource)) => {
+                let head = Head::of(resource);
+                let time = head.condition(condition_type).and_then(|c| c.last_transition_time);
+                Some(time.as_ref().map(Time::from).unwrap_or_default())
+            }
+            _ => None,
+        }
     }
 
     pub fn is_met(&self, resource: Option<&v1::Resource>) -> bool {

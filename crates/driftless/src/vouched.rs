@@ -81,6 +81,11 @@ impl Vouched {
         Ok(Self { state })
     }
 
+    /// The server's, when it told.
+    pub fn time(&self) -> Time {
+        time_of(&self.state)
+    }
+
     /// As it should be shown.
     pub fn show(&self, resource: v1::Resource) -> v1::Resource {
         match self.doubt(&resource) {

@@ -1,6 +1,6 @@
 //! What people write on the command line: kinds, names, durations; and how times are told to them.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use anyhow::Context;
 use api::manifest::{KindTypes, Kinds, nearest};
@@ -91,6 +91,31 @@ pub fn single(words: &[String], namespace: &str) -> Result<Key, Trouble> {
 /// "service/web", as commands take it.
 pub fn short(key: &Key) -> String {
     format!("{}/{}", key.kind().to_ascii_lowercase(), key.name())
+}
+
+/// What is said of what isn't there.
+pub fn missing(key: &Key) -> Trouble {
+    let place = if key.namespace().is_empty() { String::new() } else { format!(" in namespace {}", key.namespace()) };
+    Trouble::NotFound(format!("{} not found{place}", short(key)))
+}
+
+/// A namespace as it could exist.
+pub fn namespace(text: &str) -> Result<String, String> {
+    match server::name_violation(text) {
+        None => Ok(text.to_owned()),
+        Some(message) => Err(message),
+    }
+}
+
+/// A whole number within bounds.
+pub fn number(range: RangeInclusive<i32>) -> impl Fn(&str) -> Result<i32, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let read = text.parse().ok().filter(|n| range.contains(n));
+        read.ok_or_else(|| match *range.end() {
+            i32::MAX => format!("write a whole number from {}", range.start()),
+            end => format!("write a whole number from {} to {end}", range.start()),
+        })
+    }
 }
 
 /// "30s", "1.5s", "250ms", "2m", "1h".

@@ -1,6 +1,6 @@
 //! What a kind has to say of itself, and what a reconciler is.
 
-use std::{any::Any as StdAny, sync::Arc};
+use std::{any::Any as StdAny, sync::Arc, time::Duration};
 
 use api::v1;
 use bytes::Bytes;
@@ -95,6 +95,12 @@ pub trait Kind: Send + Sync {
     /// The node that it's bound to, or is.
     fn node(&self, _resource: &v1::Resource) -> Option<String> {
         None
+    }
+
+    /// How long it must have been ready until somebody who waits for it should believe that. For what says so by merely
+    /// running.
+    fn proof(&self, _resource: &v1::Resource) -> Duration {
+        Duration::ZERO
     }
 
     /// One cell for each of `Info::columns`.

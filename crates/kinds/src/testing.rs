@@ -1,7 +1,8 @@
 //! Worlds in a line of text, for the kinds' tests.
 //!
-//! An instance is `<template>-<slot><flags>`: `+` ready, `!` asked to go, `?` without a node, `^` to be evicted, `@2` on
-//! node `n2` instead of `n1`. So `old-0+ new-1? new-2+^@2`.
+//! An instance is `<template>-<slot><flags>`: `+` ready, `!` asked to go, `?` without a node, `^` to be evicted, `*` ready
+//! for no more than a second (else for a minute), `~` in a crash loop, `@2` on node `n2` instead of `n1`. So
+//! `old-0+ new-1? new-2+^@2`.
 
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ pub fn bare_fleet(spec: &v1::ServiceSpec, instances: &str) -> World {
 
 fn add_instance(world: &mut World, word: &str) {
     let (word, node) = word.split_once('@').unwrap_or((word, "1"));
-    let bare = word.trim_end_matches(['+', '!', '?', '^']);
+    let bare = word.trim_end_matches(['+', '!', '?', '^', '*', '~']);
     let (hash, slot) = bare.rsplit_once('-').unwrap();
     let owner = v1::OwnerReference {
         kind: service::KIND.into(),
@@ -82,12 +83,14 @@ fn add_instance(world: &mut World, word: &str) {
     };
     let evict = v1::Eviction { requested_by: "drain of node n1".into(), time: None };
     let mut ready = condition(instance::READY, Some(word.contains('+')), "", "");
-    ready.last_transition_time = Some(NOW.minus(std::time::Duration::from_secs(60)).into());
+    let since = if word.contains('*') { 1 } else { 60 };
+    ready.last_transition_time = Some(NOW.minus(std::time::Duration::from_secs(since)).into());
     let status = v1::InstanceStatus {
         phase: "Running".into(),
         ready: word.contains('+'),
         conditions: vec![ready],
         evict: word.contains('^').then_some(evict),
+        failures: if word.contains('~') { 3 } else { 0 },
         ..Default::default()
     };
     put(world, metadata, any(instance::SPEC, &spec), Some(any(instance::STATUS, &status)));

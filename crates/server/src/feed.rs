@@ -36,7 +36,10 @@ pub async fn run(shared: Arc<Shared>) {
             Ended::Doubted => resume = false,
             Ended::Broken(why) => {
                 shared.counters.feed_reconnects.add(1);
-                warn!(server = %shared.config.name, %why, "the store's watch ended; opening another");
+                // An embedded store ends with its server.
+                if !shared.is_draining() {
+                    warn!(server = %shared.config.name, %why, "the store's watch ended; opening another");
+                }
                 resume = true;
                 backoff = if shared.cache().revision > before { BACKOFF_MIN } else { (backoff * 2).min(BACKOFF_MAX) };
                 sleep(backoff).await;

@@ -45,6 +45,7 @@ mod watch;
 mod witness;
 mod world;
 
+pub use admit::name_violation;
 pub use counters::{Counter, Counters};
 pub use retention::Retention;
 pub use server::{Config, Server};

@@ -47,7 +47,9 @@ pub async fn run(shared: Arc<Shared>, state: watch::Sender<Option<Arc<v1::Coordi
             },
             Err(error) => error.to_string(),
         };
-        warn!(%error, "the store's coordination ended; following it anew");
+        if !shared.is_draining() {
+            warn!(%error, "the store's coordination ended; following it anew");
+        }
         sleep(backoff).await;
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }

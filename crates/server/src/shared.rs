@@ -223,6 +223,10 @@ impl Shared {
         self.set_health(|health| health.draining = true);
     }
 
+    pub fn is_draining(&self) -> bool {
+        self.health.lock().expect("nothing panics while it holds this").draining
+    }
+
     /// A client holds a token of this incarnation from beyond its head.
     pub fn rollback_proved(&self) {
         self.set_health(|health| health.rollback_proved = true);

@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(conflicts_with_all = ["files", "dry_run", "expected_revision"], value_name = "PLAN")]
     plan: Option<PathBuf>,
     /// Namespace of resources that name none.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     /// Have the server check everything, and write nothing.
     #[arg(long)]
@@ -53,6 +53,8 @@ pub struct Args {
     /// Wait until everything declared is ready.
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
+    #[command(flatten)]
+    hold: wait::Hold,
     /// How long to wait.
     #[arg(long, default_value = "60s", value_parser = words::duration)]
     timeout: Duration,
@@ -62,7 +64,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     if let Some(plan) = &args.plan {
         let applied = planned(client, plan).await?;
         if args.wait {
-            wait::until(client, reconciled(applied), &standing::Goal::ready(), args.timeout).await?;
+            wait::until(client, reconciled(applied), &standing::Goal::ready(), args.hold, args.timeout).await?;
         }
         return Ok(());
     }
@@ -89,7 +91,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         applied.extend(tell(results, args.dry_run)?);
     }
     if args.wait {
-        wait::until(client, reconciled(applied), &standing::Goal::ready(), args.timeout).await?;
+        wait::until(client, reconciled(applied), &standing::Goal::ready(), args.hold, args.timeout).await?;
     }
     Ok(())
 }
@@ -104,10 +106,7 @@ async fn planned(client: &Client, path: &Path) -> anyhow::Result<Vec<v1::Resourc
     let name = path.display();
     let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
     let Some(encoded) = bytes.strip_prefix(plan::FILE_HEADER) else {
-        return Err(Trouble::Usage(format!(
-            "{name} is no plan; 'driftless plan --out FILE' makes one (-f applies manifests)"
-        ))
-        .into());
+        anyhow::bail!("{name} is no plan; 'driftless plan --out FILE' makes one (-f applies manifests)");
     };
     let request =
         <v1::ApplyRequest as prost::Message>::decode(encoded).with_context(|| format!("{name} is damaged"))?;
@@ -132,7 +131,7 @@ pub fn read(files: &[String], namespace: &str) -> anyhow::Result<Vec<Document>> 
         return Err(manifest::Problems(problems).into());
     }
     if documents.is_empty() {
-        return Err(Trouble::Usage(format!("no resources in {}", files.join(", "))).into());
+        anyhow::bail!("no resources in {}", files.join(", "));
     }
     Ok(documents)
 }

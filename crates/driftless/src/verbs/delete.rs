@@ -28,7 +28,7 @@ pub struct Args {
     /// Delete what a manifest declares.
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-", conflicts_with = "words")]
     files: Vec<String>,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     /// Instances go at once, whatever their service's disruption budget says; else deleting one asks for its eviction.
     #[arg(long)]
@@ -60,7 +60,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         let names = going.iter().map(|r| format!("{} is being deleted\n", words::short(&apply::key(r))));
         return output::print(&names.collect::<String>());
     }
-    wait::until(client, going, &Goal::Deleted, args.timeout).await
+    wait::until(client, going, &Goal::Deleted, wait::Hold::default(), args.timeout).await
 }
 
 /// The resource as it is on its way out; none where it's gone already.

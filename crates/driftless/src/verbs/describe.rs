@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     client::Client,
-    exit::Trouble,
     output,
     standing::Head,
     vouched,
@@ -30,14 +29,14 @@ pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let key = words::single(&args.words, &args.namespace)?;
     let object = client.api.get(&key).await?;
-    let object = object.ok_or_else(|| Trouble::NotFound(format!("{} not found", words::short(&key))))?;
+    let object = object.ok_or_else(|| words::missing(&key))?;
     let resource = object.resource().with_context(|| format!("{key} can't be decoded"))?;
     let resource = vouched::shown(client, vec![resource]).await?.remove(0);
     let uid = resource.metadata.as_ref().map(|m| m.uid.clone()).unwrap_or_default();

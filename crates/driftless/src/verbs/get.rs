@@ -59,7 +59,7 @@ pub struct Args {
     /// Label selector, e.g. 'app=web,tier!=db'.
     #[arg(short = 'l', long, default_value = "")]
     selector: String,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
@@ -135,8 +135,7 @@ struct Found {
 async fn named(client: &Client, keys: &[Key]) -> anyhow::Result<Found> {
     let mut found = Found { resources: Vec::new(), revision: Revision::default() };
     for key in keys {
-        let object =
-            client.api.get(key).await?.ok_or_else(|| Trouble::NotFound(format!("{} not found", words::short(key))))?;
+        let object = client.api.get(key).await?.ok_or_else(|| words::missing(key))?;
         found.revision = found.revision.max(object.revision);
         found.resources.push(object.resource().with_context(|| format!("{key} can't be decoded"))?);
     }

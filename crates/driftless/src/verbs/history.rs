@@ -34,10 +34,10 @@ pub struct Args {
     /// KIND NAME, or KIND/NAME; everything where left out.
     #[arg(value_name = "KIND NAME")]
     words: Vec<String>,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     /// The newest so many.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    #[arg(long, default_value_t = 50, allow_negative_numbers = true, value_parser = words::number(1..=LIMIT_MAX))]
     limit: i32,
     /// Only what happened since: a time (RFC 3339), or how long ago (10m).
     #[arg(long, value_name = "TIME|DURATION", value_parser = since)]
@@ -68,7 +68,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         [] => None,
         named => Some(words::single(named, &args.namespace)?),
     };
-    let mut teller = Teller { client, args: &args, key, before: BTreeMap::new(), last: 0 };
+    let mut teller = Teller { client, args: &args, key, before: BTreeMap::new(), last: 0, time: Time::default() };
     if args.follow {
         return teller.follow().await;
     }
@@ -100,6 +100,8 @@ struct Teller<'a> {
     /// What the entries so far left: by uid, at which revision.
     before: BTreeMap<String, (i64, v1::Resource)>,
     last: i64,
+    /// Of the newest entry so far.
+    time: Time,
 }
 
 impl Teller<'_> {
@@ -120,7 +122,8 @@ impl Teller<'_> {
         Ok(told.split_off(told.len().saturating_sub(self.args.limit as usize)))
     }
 
-    fn told(&mut self, entry: v1::HistoryEntry) -> Told {
+    fn told(&mut self, mut entry: v1::HistoryEntry) -> Told {
+        entry.time = entry.time.map(|time| in_order(&mut self.time, time));
         let before = |touched: &v1::Touched| {
             let known = match &touched.after {
                 Some(after) => self.before.insert(touched.uid.clone(), (entry.revision, after.clone())),
@@ -155,6 +158,13 @@ impl Teller<'_> {
         };
         output::print(&text)
     }
+}
+
+/// A server stamps a change before the store gives it its revision, so those of changes that were under way together may
+/// differ by microseconds from the order of their revisions, which is the true one.
+fn in_order(newest: &mut Time, time: prost_types::Timestamp) -> prost_types::Timestamp {
+    *newest = Time::from(&time).max(*newest);
+    (*newest).into()
 }
 
 /// Whole resources are left out; `replay` shows them.
@@ -211,5 +221,17 @@ fn touched(touched: &[v1::Touched]) -> String {
     match names.len() {
         0..=NAMES => names.join(" "),
         n => format!("{} and {} more", names[..NAMES].join(" "), n - NAMES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_never_run_backwards_against_revisions() {
+        let mut newest = Time::default();
+        let mut told = |micros| Time::from(&in_order(&mut newest, Time(micros).into())).0;
+        assert_eq!([told(5), told(3), told(7)], [5, 5, 7]);
     }
 }

@@ -5,7 +5,10 @@ use std::io::Write;
 use api::v1;
 use futures::StreamExt;
 
-use crate::{client::Client, words::DEFAULT_NAMESPACE};
+use crate::{
+    client::Client,
+    words::{self, DEFAULT_NAMESPACE},
+};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -20,9 +23,9 @@ pub struct Args {
     #[arg(short, long)]
     follow: bool,
     /// Only the last lines.
-    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, value_name = "LINES", allow_negative_numbers = true, value_parser = words::number(0..=i32::MAX))]
     tail: Option<i32>,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
 }
 

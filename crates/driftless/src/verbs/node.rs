@@ -58,5 +58,12 @@ pub async fn drain(client: &Client, args: DrainArgs) -> anyhow::Result<()> {
     if args.no_wait {
         return output::print(&format!("node/{} is being drained\n", args.node));
     }
-    wait::until(client, vec![node], &standing::Goal::condition(kinds::node::DRAINED), args.timeout).await
+    wait::until(
+        client,
+        vec![node],
+        &standing::Goal::condition(kinds::node::DRAINED),
+        wait::Hold::default(),
+        args.timeout,
+    )
+    .await
 }

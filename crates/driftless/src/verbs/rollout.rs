@@ -25,7 +25,7 @@ use crate::{
 pub struct Args {
     #[command(subcommand)]
     what: What,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, global = true)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace, global = true)]
     namespace: String,
 }
 
@@ -69,7 +69,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
 async fn status(client: &Client, key: &Key, wait: bool, timeout: Duration) -> anyhow::Result<()> {
     let resource = edit::get(client, key).await?;
     if wait {
-        wait::until(client, vec![resource], &standing::Goal::ready(), timeout).await?;
+        wait::until(client, vec![resource], &standing::Goal::ready(), wait::Hold::default(), timeout).await?;
     }
     let resource = edit::get(client, key).await?;
     let status = decode::<v1::ServiceStatus>(resource.status.as_ref())?;

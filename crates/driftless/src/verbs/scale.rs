@@ -1,5 +1,6 @@
 //! `driftless scale`: changes the number of instances and nothing else.
 
+use kinds::service::REPLICAS_MAX;
 use model::Key;
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 
@@ -21,9 +22,10 @@ pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
-    #[arg(long, value_parser = clap::value_parser!(i32).range(0..))]
+    /// How many instances there should be.
+    #[arg(long, allow_negative_numbers = true, value_parser = words::number(0..=REPLICAS_MAX))]
     replicas: i32,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
 }
 

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::v1;
 use futures::StreamExt;
-use model::{Filter, Key, Revision};
+use model::{Filter, Key, Revision, Time};
+use tokio::time::{Instant, sleep_until};
 
 use super::apply;
 use crate::{
@@ -31,18 +32,35 @@ pub struct Args {
     /// TYPE=True|False|Unknown.
     #[arg(long = "for", default_value = "ready", value_name = "GOAL", value_parser = Goal::parse)]
     goal: Goal,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
+    #[command(flatten)]
+    hold: Hold,
     /// How long to wait; then exit with 5.
     #[arg(long, default_value = "60s", value_parser = words::duration)]
     timeout: Duration,
+}
+
+/// How long it must have been ready until that is believed.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Hold {
+    /// How long it must stay ready before that is believed [default: 2s for what has no readiness check, else 0s].
+    #[arg(long, value_name = "DURATION", value_parser = words::duration)]
+    hold: Option<Duration>,
+}
+
+impl Hold {
+    fn of(self, resource: &v1::Resource) -> Duration {
+        let kind = kinds::kind(apply::key(resource).kind());
+        self.hold.unwrap_or_else(|| kind.map_or(Duration::ZERO, |kind| kind.proof(resource)))
+    }
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let keys = words::keys(&args.words, &args.namespace)?;
     // Any generation will do: what's declared when the watch starts.
     let wanted = keys.into_iter().map(|key| (key, Wanted::default())).collect();
-    wait(client, wanted, &args.goal, args.timeout).await
+    wait(client, wanted, &args.goal, args.hold, args.timeout).await
 }
 
 /// Waits for these resources, as they were answered by a server: not for an older generation, or another uid.
@@ -50,13 +68,14 @@ pub async fn until(
     client: &Client,
     resources: Vec<v1::Resource>,
     goal: &Goal,
+    hold: Hold,
     timeout: Duration,
 ) -> anyhow::Result<()> {
     let wanted = resources.into_iter().map(|r| {
         let metadata = r.metadata.clone().unwrap_or_default();
-        (apply::key(&r), Wanted { uid: metadata.uid, revision: metadata.revision, seen: Some(r), told: false })
+        (apply::key(&r), Wanted { uid: metadata.uid, revision: metadata.revision, seen: Some(r), ..Wanted::default() })
     });
-    wait(client, wanted.collect(), goal, timeout).await
+    wait(client, wanted.collect(), goal, hold, timeout).await
 }
 
 #[derive(Default)]
@@ -68,16 +87,36 @@ struct Wanted {
     seen: Option<v1::Resource>,
     /// The watch spoke of it.
     told: bool,
+    /// It's as wanted, but not for long enough yet.
+    held: Option<Held>,
+}
+
+/// It's as wanted since a change of that time, and that is believed from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    since: Time,
+    until: Instant,
+}
+
+impl Held {
+    /// `age`: how long it has been so, by the server's clock.
+    fn next(before: Option<Self>, since: Time, age: Duration, hold: Duration, now: Instant) -> Self {
+        match before {
+            Some(before) if before.since == since => before,
+            _ => Self { since, until: now + hold.saturating_sub(age) },
+        }
+    }
 }
 
 async fn wait(
     client: &Client,
     mut wanted: BTreeMap<Key, Wanted>,
     goal: &Goal,
+    hold: Hold,
     timeout: Duration,
 ) -> anyhow::Result<()> {
     let mut progress = Progress::start();
-    let met = tokio::time::timeout(timeout, follow(client, &mut wanted, goal, &mut progress)).await;
+    let met = tokio::time::timeout(timeout, follow(client, &mut wanted, goal, hold, &mut progress)).await;
     progress.end();
     match met {
         Ok(result) => result,
@@ -101,30 +140,37 @@ async fn follow(
     client: &Client,
     wanted: &mut BTreeMap<Key, Wanted>,
     goal: &Goal,
+    hold: Hold,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
     let mut follow = Follow::new(client, filter(wanted.keys()));
     let mut states = Box::pin(vouched::follow(client));
     let mut vouched = Vouched::read(client).await?;
     while !wanted.is_empty() {
+        let due = wanted.values().filter_map(|wanted| wanted.held).map(|held| held.until).min();
         let updates = tokio::select! {
             updates = follow.next() => updates?,
             Some(newer) = states.next() => {
                 vouched = newer;
-                // What is ready by its status may be vouched for now. What the watch didn't speak of yet it may yet say
-                // is gone.
-                wanted.values_mut().filter(|w| w.told).filter_map(|w| w.seen.take()).map(|r| Update::Put(Box::new(r))).collect()
+                // What is ready by its status may be vouched for now.
+                again(wanted)
             }
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => again(wanted),
         };
         for update in updates {
             match update {
-                Update::Put(resource) => put(wanted, *resource, goal, &vouched, progress)?,
+                Update::Put(resource) => put(wanted, *resource, goal, hold, &vouched, progress)?,
                 Update::Gone(key) => gone(wanted, &key, goal)?,
                 Update::Complete(revision) => absent(wanted, revision, goal)?,
             }
         }
     }
     Ok(())
+}
+
+/// Everything is to be looked at again.
+fn again(wanted: &mut BTreeMap<Key, Wanted>) -> Vec<Update> {
+    wanted.values_mut().filter_map(|wanted| wanted.seen.take()).map(|seen| Update::Put(Box::new(seen))).collect()
 }
 
 /// As narrow as one filter can be.
@@ -144,6 +190,7 @@ fn put(
     wanted: &mut BTreeMap<Key, Wanted>,
     resource: v1::Resource,
     goal: &Goal,
+    hold: Hold,
     vouched: &Vouched,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
@@ -160,8 +207,15 @@ fn put(
     want.uid = metadata.uid;
     let shown = vouched.show(resource.clone());
     progress.show(&format!("{} {}", words::short(&key), standing::words(&shown, goal)));
-    if goal.is_met(Some(&shown)) {
-        return met(wanted, &key, goal);
+    want.held = match goal.since(&shown) {
+        Some(since) if *goal == Goal::ready() => {
+            let (age, hold, now) = (vouched.time().since(since), hold.of(&shown), Instant::now());
+            Some(Held::next(want.held, since, age, hold, now)).filter(|held| held.until > now)
+        }
+        _ => None,
+    };
+    if goal.is_met(Some(&shown)) && want.held.is_none() {
+        return met(wanted, &key, goal, "");
     }
     want.seen = Some(resource);
     Ok(())
@@ -170,7 +224,7 @@ fn put(
 fn gone(wanted: &mut BTreeMap<Key, Wanted>, key: &Key, goal: &Goal) -> anyhow::Result<()> {
     match (wanted.contains_key(key), goal) {
         (false, _) => Ok(()),
-        (true, Goal::Deleted) => met(wanted, key, goal),
+        (true, Goal::Deleted) => met(wanted, key, goal, ""),
         (true, _) => Err(Trouble::NotFound(format!("{} was deleted meanwhile", words::short(key))).into()),
     }
 }
@@ -181,19 +235,44 @@ fn absent(wanted: &mut BTreeMap<Key, Wanted>, revision: Revision, goal: &Goal) -
     let missing: Vec<Key> = wanted.iter().filter(|(_, w)| unseen(w)).map(|(k, _)| k.clone()).collect();
     for key in missing {
         match goal {
-            Goal::Deleted => met(wanted, &key, goal)?,
-            _ => return Err(Trouble::NotFound(format!("{} not found", words::short(&key))).into()),
+            // Of what was seen before it was certainly so.
+            Goal::Deleted if wanted.get(&key).is_some_and(|w| w.seen.is_none()) => {
+                met(wanted, &key, goal, "does not exist")?
+            }
+            Goal::Deleted => met(wanted, &key, goal, "")?,
+            _ => return Err(words::missing(&key).into()),
         }
     }
     Ok(())
 }
 
-fn met(wanted: &mut BTreeMap<Key, Wanted>, key: &Key, goal: &Goal) -> anyhow::Result<()> {
+/// `what`: instead of the goal's own words.
+fn met(wanted: &mut BTreeMap<Key, Wanted>, key: &Key, goal: &Goal, what: &str) -> anyhow::Result<()> {
     wanted.remove(key);
     let what = match goal {
+        _ if !what.is_empty() => what.to_owned(),
         Goal::Deleted => "deleted".to_owned(),
         Goal::Condition { condition_type, status } if status == "True" => condition_type.to_lowercase(),
         Goal::Condition { condition_type, status } => format!("{condition_type}={status}"),
     };
     output::print(&format!("{} {what}\n", words::short(key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ready_must_stay_so_for_the_whole_hold() {
+        let (now, hold) = (Instant::now(), Duration::from_secs(2));
+        let first = Held::next(None, Time(1), Duration::from_millis(500), hold, now);
+        assert_eq!(first.until, now + Duration::from_millis(1_500), "it had been so for a while");
+        let later = now + Duration::from_secs(1);
+        let same = Held::next(Some(first), Time(1), Duration::ZERO, hold, later);
+        assert_eq!(same, first, "looking again begins nothing anew");
+        let flapped = Held::next(Some(first), Time(9), Duration::ZERO, hold, later);
+        assert_eq!(flapped.until, later + hold, "it wasn't so in between");
+        let old = Held::next(None, Time(1), Duration::from_secs(3_600), hold, now);
+        assert_eq!(old.until, now, "nothing is left to wait for");
+    }
 }

@@ -19,7 +19,7 @@ pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     #[arg(short, long, default_value = "text")]
     output: Output,

@@ -1,6 +1,6 @@
 //! Instance: one process tree on one node. Made by a Service's plan, bound by placement, run and reported by an agent.
 
-use std::{any::Any as StdAny, sync::Arc};
+use std::{any::Any as StdAny, sync::Arc, time::Duration};
 
 use api::v1;
 use bytes::Bytes;
@@ -17,6 +17,14 @@ pub const PLACED: &str = "Placed";
 const LIMITED: &str = "Limited";
 pub const READY: &str = "Ready";
 
+/// A run of that length ends a crash loop: the next restart counts as the first again.
+pub const STABLE: Duration = Duration::from_secs(10);
+/// Restarts in a row, none after a stable run, that make a crash loop. The first is done at once and may be an accident.
+const LOOP: u32 = 2;
+/// How long what has no readiness check must have run until that is taken for an answer. What can't work mostly ends
+/// within a second.
+pub const UNCHECKED_PROOF: Duration = Duration::from_secs(2);
+
 /// `evict`, which users and the leader write.
 const EVICT: u32 = 10;
 
@@ -31,6 +39,8 @@ pub struct Instance {
     pub ready: bool,
     /// Since when, by a server's clock.
     pub ready_since: Option<Time>,
+    /// Restarts since it last ran stably.
+    pub failures: u32,
     /// Somebody asked for it to go.
     pub evict: Option<v1::Eviction>,
     pub conditions: Vec<v1::Condition>,
@@ -43,6 +53,16 @@ pub struct Instance {
 impl Instance {
     pub fn condition(&self, condition_type: &str) -> Option<&v1::Condition> {
         self.conditions.iter().find(|c| c.r#type == condition_type)
+    }
+
+    pub fn is_looping(&self) -> bool {
+        self.failures >= LOOP
+    }
+
+    /// From when on it counts as ready where it's ready now, and must have been so for `min_ready`.
+    pub fn counts_from(&self, min_ready: Duration) -> Time {
+        let proof = if self.is_looping() { min_ready.max(STABLE) } else { min_ready };
+        self.ready_since.map_or(Time::default(), |since| since.plus(proof))
     }
 
     /// What keeps it from being ready, in words without moving values.
@@ -69,6 +89,12 @@ fn exit_words(exit: &v1::Exit) -> String {
         Some(line) => format!("{how}: {line}"),
         None => how,
     }
+}
+
+/// How long an instance of that template must have been ready until it's believed to work.
+pub fn proof(template: Option<&v1::InstanceTemplate>) -> Duration {
+    let checked = template.and_then(|t| t.health.as_ref()).is_some_and(|health| health.readiness.is_some());
+    if checked { Duration::ZERO } else { UNCHECKED_PROOF }
 }
 
 static INFO: Info = Info {
@@ -131,6 +157,7 @@ impl Kind for InstanceKind {
         let ready = status.conditions.iter().find(|c| c.r#type == READY && c.status == "True");
         Ok(Arc::new(Instance {
             ready_since: ready.and_then(|c| c.last_transition_time.as_ref()).map(Time::from),
+            failures: u32::try_from(status.failures).unwrap_or(0),
             evict: status.evict,
             node: spec.node,
             node_uid: spec.node_uid,
@@ -143,6 +170,11 @@ impl Kind for InstanceKind {
             cpu_millis: text::cpu_millis(&requests.cpu).unwrap_or(0),
             memory_bytes: text::memory_bytes(&requests.memory).unwrap_or(0),
         }))
+    }
+
+    fn proof(&self, resource: &v1::Resource) -> Duration {
+        let spec: v1::InstanceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
+        proof(spec.template.as_ref())
     }
 
     fn node(&self, resource: &v1::Resource) -> Option<String> {

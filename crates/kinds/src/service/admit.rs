@@ -8,14 +8,14 @@ use model::Violation;
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Service;
+use super::{MinReady, Service};
 use crate::{
-    Template,
+    Template, instance,
     text::{Checker, cpu_millis, duration, env_name, memory_bytes},
 };
 
 /// Instances of one service.
-const REPLICAS_MAX: i32 = 10_000;
+pub const REPLICAS_MAX: i32 = 10_000;
 const ENV_MAX: usize = 200;
 const PORTS_MAX: usize = 32;
 /// Bytes of one argument or environment value; Linux refuses 128 KiB and more.
@@ -40,11 +40,15 @@ pub fn template_hash(spec: &v1::ServiceSpec) -> String {
 }
 
 fn warnings(spec: &v1::ServiceSpec) -> Vec<String> {
-    let health = spec.template.as_ref().and_then(|t| t.health.as_ref());
     let mut warnings = Vec::new();
-    if health.is_none_or(|h| h.readiness.is_none()) {
+    if !instance::proof(spec.template.as_ref()).is_zero() {
         warnings
             .push("no spec.template.health.readiness: an instance counts as ready as soon as its process runs".into());
+    }
+    let rollout = spec.rollout.unwrap_or_default();
+    let given = |time: Option<prost_types::Duration>| duration(time.as_ref(), Duration::ZERO);
+    if rollout.progress_deadline.is_some() && given(rollout.min_ready) >= given(rollout.progress_deadline) {
+        warnings.push("spec.rollout.min_ready isn't less than progress_deadline: every rollout will miss it".into());
     }
     warnings
 }
@@ -71,12 +75,11 @@ pub fn service(spec: &v1::ServiceSpec) -> Result<Service, Vec<Violation>> {
     let lost_after = check.read(lost_after, LOST_AFTER, "spec.lost_after", "must not be negative");
     check.require(spec.version.len() <= 128, "spec.version", "at most 128 bytes");
     let rollout = spec.rollout.unwrap_or_default();
-    let min_ready = duration(rollout.min_ready.as_ref(), Duration::ZERO);
-    let min_ready = check.read(min_ready, Duration::ZERO, "spec.rollout.min_ready", "must not be negative");
     let progress_deadline = rollout.progress_deadline.as_ref().map(|d| {
         let positive = duration(Some(d), Duration::ZERO).filter(|d| *d > Duration::ZERO);
         check.read(positive, Duration::from_secs(1), "spec.rollout.progress_deadline", "must be more than 0s")
     });
+    let min_ready = min_ready(&mut check, &rollout, &template, progress_deadline);
     check.require(
         !rollout.auto_rollback || progress_deadline.is_some(),
         "spec.rollout.auto_rollback",
@@ -97,6 +100,21 @@ pub fn service(spec: &v1::ServiceSpec) -> Result<Service, Vec<Violation>> {
         status: v1::ServiceStatus::default(),
     };
     if check.violations.is_empty() { Ok(service) } else { Err(check.violations) }
+}
+
+/// By default at most half of the deadline, or nothing could ever make progress.
+fn min_ready(
+    check: &mut Checker,
+    rollout: &v1::Rollout,
+    template: &v1::InstanceTemplate,
+    deadline: Option<Duration>,
+) -> MinReady {
+    let Some(declared) = &rollout.min_ready else {
+        let proof = instance::proof(Some(template));
+        return MinReady::Unchecked(deadline.map_or(proof, |deadline| proof.min(deadline / 2)));
+    };
+    let declared = duration(Some(declared), Duration::ZERO);
+    MinReady::Declared(check.read(declared, Duration::ZERO, "spec.rollout.min_ready", "must not be negative"))
 }
 
 fn bounded(check: &mut Checker, field: &str, value: i32, most: i32) -> usize {

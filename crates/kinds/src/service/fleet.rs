@@ -34,7 +34,8 @@ pub struct Fleet<'a> {
 pub struct One<'a> {
     pub item: &'a Item,
     pub instance: &'a Instance,
-    /// Ready; one of the target's template has also been so for as long as the rollout asks.
+    /// Ready, and not since the last crash of a loop; one of the target's template has also been so for as long as the
+    /// rollout asks.
     pub available: bool,
 }
 
@@ -56,15 +57,16 @@ impl<'a> Fleet<'a> {
                 Standing::Lost if !brake => fleet.lost.push(one),
                 Standing::LostAt(at) if !brake => {
                     fleet.wake_at(at);
-                    fleet.sort_in(view, one, service, target);
+                    fleet.sort_in(one, target);
                 }
-                _ => fleet.sort_in(view, one, service, target),
+                _ => fleet.sort_in(one, target),
             }
         }
+        fleet.judge(view.now, service);
         fleet
     }
 
-    fn sort_in(&mut self, view: &View<'_>, one: One<'a>, service: &Service, target: &Target) {
+    fn sort_in(&mut self, one: One<'a>, target: &Target) {
         if one.item.deleting() {
             self.stopping.push(one);
         } else if one.instance.evict.is_some() {
@@ -72,14 +74,23 @@ impl<'a> Fleet<'a> {
         } else if one.instance.template_hash != target.hash {
             self.outdated.push(one);
         } else {
-            // Only of the new ones is it asked that they have proven themselves.
-            let ready_at = ready_at(one.instance, service.min_ready);
-            let available = one.instance.ready && ready_at <= view.now;
-            if one.instance.ready && !available {
-                self.wake_at(ready_at);
-            }
-            self.updated.push(One { available, ..one });
+            self.updated.push(one);
         }
+    }
+
+    /// Which of the ready ones count. Only of the new ones is it asked that they have been ready for a while.
+    fn judge(&mut self, now: Time, service: &Service) {
+        let at_stake = self.outdated.iter().any(|one| one.instance.ready);
+        let min_ready = service.min_ready.asked(at_stake);
+        let updated = self.updated.iter_mut().map(|one| (one, min_ready));
+        let others = self.outdated.iter_mut().chain(&mut self.evicting).map(|one| (one, Duration::ZERO));
+        let mut wakes = Vec::new();
+        for (one, min_ready) in updated.chain(others).filter(|(one, _)| one.instance.ready) {
+            let from = one.instance.counts_from(min_ready);
+            one.available = from <= now;
+            wakes.extend((!one.available).then_some(from));
+        }
+        wakes.into_iter().for_each(|at| self.wake_at(at));
     }
 
     fn wake_at(&mut self, at: Time) {
@@ -107,7 +118,7 @@ impl<'a> Fleet<'a> {
 
     /// What the first troubled instance of the target's template says.
     pub fn trouble(&self) -> Option<String> {
-        let one = self.updated.iter().find_map(|one| Some((one.item.key.name(), one.instance.trouble()?)));
+        let one = self.updated.iter().find_map(|one| Some((one.item.key.name(), one.trouble()?)));
         one.map(|(name, words)| format!("{name}: {words}"))
     }
 
@@ -161,6 +172,15 @@ impl Counts {
 }
 
 impl One<'_> {
+    fn trouble(&self) -> Option<String> {
+        let proving = self.instance.ready && !self.available && self.instance.is_looping();
+        let words = || {
+            let (times, stable) = (self.instance.failures, instance::STABLE.as_secs());
+            format!("ended {times} times in a row; counts as ready once it has run for {stable} s")
+        };
+        self.instance.trouble().or_else(|| proving.then(words))
+    }
+
     pub fn stop(&self) -> Move {
         Move::Delete { key: self.item.key.clone(), uid: self.item.uid().into() }
     }
@@ -185,10 +205,6 @@ impl One<'_> {
         let draft = model::Draft { key, labels: Vec::new(), spec: any(release::SPEC, &spec), status: None };
         vec![Move::Create(Box::new(draft)), self.remove()]
     }
-}
-
-fn ready_at(instance: &Instance, min_ready: Duration) -> Time {
-    instance.ready_since.map_or(Time::default(), |since| since.plus(min_ready))
 }
 
 /// More than half of the nodes are silent at once: that is more likely our own blindness than their death, so nothing is

@@ -6,7 +6,7 @@ use api::v1;
 use bytes::Bytes;
 use model::{Conditions, Domain, Violation, fields::Fields};
 
-use crate::{Column, Info, Kind, Rights, Template, typed};
+use crate::{Column, Info, Kind, Rights, Template, instance, typed};
 
 mod admit;
 mod fleet;
@@ -16,6 +16,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use admit::REPLICAS_MAX;
 pub use fleet::brake;
 pub use plan::Services;
 pub use status::AVAILABLE;
@@ -38,12 +39,31 @@ pub struct Service {
     pub unavailable: usize,
     pub min_available: usize,
     pub lost_after: Duration,
-    pub min_ready: Duration,
+    pub min_ready: MinReady,
     pub progress_deadline: Option<Duration>,
     pub auto_rollback: bool,
     pub pause: bool,
     /// What earlier looks wrote down.
     pub status: v1::ServiceStatus,
+}
+
+/// How long an instance of the target's template must have been ready before it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinReady {
+    Declared(Duration),
+    /// Nothing was declared, and nothing checks whether it's ready.
+    Unchecked(Duration),
+}
+
+impl MinReady {
+    /// `at_stake`: ready instances of another template would be stopped for it.
+    fn asked(self, at_stake: bool) -> Duration {
+        match self {
+            Self::Declared(time) => time,
+            Self::Unchecked(time) if at_stake => time,
+            Self::Unchecked(_) => Duration::ZERO,
+        }
+    }
 }
 
 static INFO: Info = Info {
@@ -95,6 +115,11 @@ impl Kind for ServiceKind {
             }
             Err(violations) => Err(violations.into_iter().next().expect("an error names a violation")),
         }
+    }
+
+    fn proof(&self, resource: &v1::Resource) -> Duration {
+        let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
+        if spec.replicas == Some(0) { Duration::ZERO } else { instance::proof(spec.template.as_ref()) }
     }
 
     fn row(&self, resource: &v1::Resource) -> Vec<String> {

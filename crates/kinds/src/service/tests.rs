@@ -374,6 +374,58 @@ fn an_instance_counts_only_after_min_ready() {
     check_spec(&spec, "old-0+ old-1+ new-2+", expect!["wait (NotReady: 0 of 2 ready)"]);
 }
 
+/// With a readiness check, which says when they're ready.
+fn checked(spec: v1::ServiceSpec) -> v1::ServiceSpec {
+    let mut spec = spec;
+    let exec = Some(v1::ExecCheck { command: vec!["true".into()] });
+    let readiness = v1::Check { exec, ..Default::default() };
+    let template = spec.template.as_mut().unwrap();
+    template.health = Some(v1::Health { readiness: Some(readiness), ..Default::default() });
+    spec
+}
+
+#[test]
+fn what_nothing_checks_must_have_run_for_a_while_before_what_works_goes_for_it() {
+    let fresh = "old-0+ old-1+ new-2+*";
+    check(2, fresh, expect!["wait (NotReady: 0 of 2 ready)"]);
+    check_spec(&checked(service_spec(2, 1, 0)), fresh, expect!["stop web-old-1 (Outdated)"]);
+    check_spec(&rollout(|r| r.min_ready = seconds(0)), fresh, expect!["stop web-old-1 (Outdated)"]);
+    // Where nothing is at stake it counts at once.
+    check(2, "new-0+* new-1+*", expect!["settled (AllReady: 2 of 2 ready)"]);
+    check(2, "old-0 new-1+* new-2+*", expect!["stop web-old-0 (Outdated)"]);
+    // No deadline is missed by waiting.
+    check_spec(&rollout(|r| r.progress_deadline = seconds(2)), fresh, expect!["stop web-old-1 (Outdated)"]);
+}
+
+#[test]
+fn what_crashes_in_a_loop_counts_only_once_it_ran_stably() {
+    for spec in [service_spec(2, 1, 0), checked(service_spec(2, 1, 0))] {
+        let looping = fleet(&spec, "new-0+ new-1+*~");
+        let decision = plan(&looping, &Services, &key());
+        let stable = model::Until::Time(NOW.plus(instance::STABLE - Duration::from_secs(1)));
+        assert!(matches!(&decision.next, Next::Wait(until, why) if *until == stable && why.reason == "NotReady"));
+        let ready = status_of(&looping);
+        let ready = ready.conditions.iter().find(|c| c.r#type == "Ready").unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "InstancesFailing"));
+        assert!(ready.message.contains("web-new-1: ended 3 times in a row"), "{}", ready.message);
+        check_spec(&spec, "new-0+ new-1+~", expect!["settled (AllReady: 2 of 2 ready)"]);
+    }
+    // Old ones in a loop are as good as unready ones, and don't back a drain.
+    check(2, "old-0+~* old-1+ new-2", expect!["stop web-old-0 (Outdated)"]);
+    check_spec(&budget(1, 0), "new-0+^ new-1+~*", expect!["wait (NotReady: 0 of 2 ready)"]);
+}
+
+#[test]
+fn somebody_who_waits_believes_what_is_checked_at_once() {
+    let proof = |spec: &v1::ServiceSpec| {
+        let spec = Some(crate::any(super::SPEC, spec));
+        ServiceKind.proof(&v1::Resource { spec, ..Default::default() })
+    };
+    assert_eq!(proof(&service_spec(2, 1, 0)), instance::UNCHECKED_PROOF);
+    assert_eq!(proof(&checked(service_spec(2, 1, 0))), Duration::ZERO);
+    assert_eq!(proof(&service_spec(0, 1, 0)), Duration::ZERO, "nothing of it can fail");
+}
+
 #[test]
 fn a_paused_rollout_replaces_nothing_but_what_is_missing() {
     let spec = rollout(|r| r.pause = true);

@@ -9,5 +9,10 @@ pub mod message;
 pub mod rights;
 pub mod syntax;
 
+/// What is wrong with a resource's or namespace's name.
+pub fn name_violation(name: &str) -> Option<String> {
+    syntax::name("", name, syntax::NAME_MAX).map(|violation| violation.message)
+}
+
 #[cfg(test)]
 mod tests;

@@ -34,7 +34,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How soon a follower sees what was written.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
-/// The newest run's log, and with `follow` what comes, also of later runs.
+/// The newest run's log, and with `follow` what comes, also of later runs, until the instance is gone.
 pub fn stream(folder: Folder, tail: Option<usize>, follow: bool) -> LogStream {
     let reader = Reader { folder, run: 0, file: None, rest: Vec::new() };
     let state = (reader, Some(tail), follow);
@@ -58,14 +58,16 @@ async fn step(
             if let Some(tail) = taken {
                 reader.open(tail);
             }
+            // Looked at before what is left is read: nothing is written once it's gone.
+            let gone = !reader.folder.0.exists();
             let read = reader.read();
-            (reader, read)
+            (reader, read, gone)
         };
-        let done = tokio::task::spawn_blocking(work).await.ok()?;
-        reader = done.0;
-        match done.1 {
+        let (back, read, gone) = tokio::task::spawn_blocking(work).await.ok()?;
+        reader = back;
+        match read {
             Ok(bytes) if !bytes.is_empty() => return Some((reader, Ok(bytes))),
-            Ok(_) if follow => tokio::time::sleep(FOLLOW_PAUSE).await,
+            Ok(_) if follow && !gone => tokio::time::sleep(FOLLOW_PAUSE).await,
             Ok(_) => return None,
             Err(e) => return Some((reader, Err(store::Error::Unavailable(format!("reading the log: {e}"))))),
         }

@@ -208,9 +208,13 @@ impl Cluster {
         self.apply_with(manifest.as_bytes(), &[])
     }
 
+    /// With `--wait` it believes at once what is said to be ready, unless the arguments ask for more.
     pub fn apply_with(&self, manifest: &[u8], arguments: &[&str]) -> Done {
         let mut command = self.command(&["apply", "-f", "-"]);
         command.args(arguments);
+        if arguments.contains(&"--wait") && !arguments.contains(&"--hold") {
+            command.args(["--hold", "0s"]);
+        }
         command::run(command, manifest)
     }
 
@@ -222,7 +226,7 @@ impl Cluster {
 
     #[track_caller]
     pub fn wait_ready(&self, service: &str, timeout: &str) -> Done {
-        self.run(&["wait", "service", service, "--for", "ready", "--timeout", timeout]).ok()
+        self.run(&["wait", "service", service, "--for", "ready", "--hold", "0s", "--timeout", timeout]).ok()
     }
 
     #[track_caller]

@@ -36,6 +36,19 @@ impl Lines {
         self.lines.recv_timeout(within).ok()
     }
 
+    /// Reads on until it ends by itself.
+    #[track_caller]
+    pub fn ends(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it didn't end within {within:?}"),
+            }
+        }
+    }
+
     /// What is there already.
     pub fn ready(&self) -> Vec<String> {
         self.lines.try_iter().collect()

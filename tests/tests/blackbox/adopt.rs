@@ -53,6 +53,9 @@ fn a_control_plane_that_is_stopped_politely_ends_at_once_and_leaves_instances_al
     let before = cluster.instances("calm");
     let processes: Vec<_> = before.iter().map(|i| cluster.process_of(i)).collect();
     assert_eq!(cluster.stop(), [0]);
+    let log = std::fs::read_to_string(cluster.dir().join("dev-1.log")).expect("its log");
+    let end = log.split_once("ending").expect("it said that it ends").1;
+    assert!(!end.contains("WARN") && !end.contains("ERROR"), "a normal end is nothing to warn of: {end}");
     assert!(processes.iter().all(|p| p.is_alive()));
     cluster.start_again();
     cluster.wait_ready("calm", "10s");

@@ -1,6 +1,6 @@
 //! Bad input never panics, never half-applies, and exits with the documented code.
 
-use driftless_tests::Cluster;
+use driftless_tests::{Cluster, command};
 
 use crate::manifests;
 
@@ -48,7 +48,7 @@ fn every_bad_manifest_is_refused_with_its_place_and_nothing_is_written() {
         "spec.replicas: is -1",
     );
     refused(&cluster, &format!("{good}---\n{good}"), 1, "declared twice");
-    refused(&cluster, "", 2, "no resources");
+    refused(&cluster, "", 1, "no resources");
     let names = cluster.run(&["get", "services", "-o", "name"]).ok().stdout;
     assert_eq!(names, "", "nothing was applied by any of them");
 }
@@ -71,11 +71,23 @@ fn codes_are_as_documented() {
     cluster.run(&["apply", "--nonsense"]).exits(2);
     cluster.run(&["get", "services", "-l", "=("]).exits(2).says("label");
     cluster.run(&["wait", "service", "nobody", "--for", "ready"]).exits(3);
-    cluster.run(&["wait", "service", "nobody", "--for", "deleted"]).ok();
-    cluster.run(&["delete", "service", "nobody"]).ok();
+    for verb in [["wait", "service", "nobody", "--for", "deleted"].as_slice(), &["delete", "service", "nobody"]] {
+        assert_eq!(cluster.run(verb).ok().stdout, "service/nobody does not exist\n");
+    }
     cluster.run(&["scale", "service", "nobody", "--replicas", "1"]).exits(3);
     cluster.run(&["scale", "node", "nobody", "--replicas", "-1"]).exits(2);
-    cluster.run(&["logs", "nobody"]).exits(3);
+    cluster.run(&["logs", "nobody"]).exits(3).says("error: instance/nobody not found in namespace default");
+    cluster.run(&["why", "service", "nobody"]).exits(3).says("error: service/nobody not found in namespace default");
+    cluster.run(&["describe", "node", "nobody"]).exits(3).says("error: node/nobody not found\n");
+    cluster.run(&["get", "services", "-n", "Bad!"]).exits(2).says("lower-case");
+    let empty = cluster.dir().join("empty");
+    std::fs::create_dir(&empty).expect("a folder");
+    cluster.run(&["apply", "-f", empty.to_str().expect("a text")]).exits(1).says("no resources");
+    let mut nameless = cluster.command(&["get", "services"]);
+    nameless.env("DRIFTLESS_SERVER", "");
+    // Whether or not a cluster of somebody else's is there, by default.
+    let nameless = command::run(nameless, b"");
+    assert!(nameless.code == 0 || nameless.stderr.contains("server 127.0.0.1:7400: "), "{}", nameless.stderr);
     cluster.run(&["history", "service", "nobody"]).exits(3);
     cluster.run(&["describe", "service", "nobody"]).exits(3);
     cluster.run(&["get", "services", "--server", "127.0.0.1:1"]).exits(6).says("server 127.0.0.1:1: ").says("hint:");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use driftless_tests::Cluster;
+use driftless_tests::{Cluster, cluster::condition, command};
 use serde_json::Value;
 
 use crate::manifests;
@@ -52,4 +52,32 @@ fn a_process_that_exits_is_told_with_its_code_and_its_last_words() {
         let message = ready_message(event)?;
         (message.contains("exited with code 7") && message.contains("made of cheese")).then_some(())
     });
+}
+
+/// Runs for a moment each time, so that it's seen to run.
+const CRASHES: &str = "[sh, -c, 'sleep 0.2; echo out of cheese; exit 3']";
+
+#[test]
+fn a_crash_loop_is_never_waited_for_with_success_and_its_status_comes_to_rest() {
+    let cluster = Cluster::start();
+    let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
+    let mut apply = cluster.command(&["apply", "-f", "-", "--wait", "--timeout", "6s"]);
+    apply.env_remove("RUST_LOG");
+    let manifest = manifests::command("web", 1, "v1", CRASHES).replace("stop_grace", "restart: Always, stop_grace");
+    let waited = command::run(apply, manifest.as_bytes()).exits(5);
+    assert!(!waited.stdout.contains("ready"), "{}", waited.stdout);
+    cluster.run(&["wait", "service", "web", "--timeout", "2s"]).exits(5);
+    let looping =
+        || cluster.run(&["get", "instances", "-o", "json"]).ok().json()["items"][0]["status"]["failures"].as_i64();
+    assert!(looping().is_some_and(|failures| failures >= 2), "{:?}", looping());
+
+    // It was ready for a moment at its first two starts, and never again.
+    let ready = services.ready().into_iter().filter(|line| {
+        let event: Value = serde_json::from_str(line).expect("JSON");
+        condition(&event["resource"], "Ready").is_some_and(|c| c["status"] == "True")
+    });
+    assert!(ready.count() <= 4);
+    let message = cluster.service("web");
+    let message = condition(&message, "Ready").and_then(|c| c["message"].as_str()).unwrap_or_default().to_owned();
+    assert!(message.contains("out of cheese") || message.contains("times in a row"), "{message}");
 }

@@ -57,3 +57,16 @@ fn files_below(dir: &Path, uid: &str) -> Vec<String> {
     }
     found
 }
+
+#[test]
+fn who_follows_a_log_reads_its_end_when_the_instance_is_deleted() {
+    let cluster = Cluster::start();
+    let command = "[sh, -c, 'trap \"echo good bye; exit 0\" TERM; echo hello; while :; do sleep 0.1; done']";
+    cluster.apply_with(manifests::command("web", 1, "v1", command).as_bytes(), &["--wait"]).ok();
+    let logs = cluster.stream(&["logs", "-f", &cluster.instances("web")[0].name]);
+    let said = |words: &str| logs.until(words, Duration::from_secs(20), |line| (line == words).then_some(()));
+    said("hello");
+    cluster.run(&["delete", "service", "web"]).ok();
+    said("good bye");
+    logs.ends(Duration::from_secs(20));
+}

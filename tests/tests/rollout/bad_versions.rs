@@ -74,3 +74,21 @@ fn three_bad_updates_in_a_row_leave_all_but_one_ready_and_a_fix_heals_them() {
     assert!(watched.fewest_ready >= 4, "once only {} of 5 were ready", watched.fewest_ready);
     assert!(watched.most_live <= 6, "once {} existed", watched.most_live);
 }
+
+#[test]
+fn a_version_that_starts_and_then_crashes_takes_nothing_down_that_works() {
+    let cluster = Cluster::start();
+    cluster.apply_with(web(5, "v1", SLEEPS, "").as_bytes(), &["--wait"]).ok();
+    let old = cluster.instances("web");
+    let mut watched = Watched::start(&cluster, 5, SOON);
+    // Nothing checks it, and it does run: it takes a moment to find out.
+    cluster.apply(&web(5, "v2", "[sh, -c, 'sleep 0.3; exit 1']", "")).ok();
+    watched.until("it has crashed again and again", |records| {
+        records.count(|i| i.version == "v2" && i.restarts >= 2) == 1
+    });
+    assert!(watched.fewest_ready == 5, "once only {} of 5 were ready", watched.fewest_ready);
+    assert_eq!(watched.made.len(), 1, "only one was ever tried: {:?}", watched.made);
+    let mut now = cluster.instances("web");
+    now.retain(|i| i.version == "v1");
+    assert_eq!(now, old);
+}

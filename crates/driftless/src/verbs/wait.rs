@@ -149,7 +149,7 @@ async fn follow(
     while !wanted.is_empty() {
         let due = wanted.values().filter_map(|wanted| wanted.held).map(|held| held.until).min();
         let updates = tokio::select! {
-            updates = follow.next() => updates?,
+            updates = follow.next() => heard(wanted, updates?),
             Some(newer) = states.next() => {
                 vouched = newer;
                 // What is ready by its status may be vouched for now.
@@ -166,6 +166,18 @@ async fn follow(
         }
     }
     Ok(())
+}
+
+/// The watch spoke of these; what it doesn't name by the end of its snapshot isn't there.
+fn heard(wanted: &mut BTreeMap<Key, Wanted>, updates: Vec<Update>) -> Vec<Update> {
+    for update in &updates {
+        if let Update::Put(resource) = update
+            && let Some(want) = wanted.get_mut(&apply::key(resource))
+        {
+            want.told = true;
+        }
+    }
+    updates
 }
 
 /// Everything is to be looked at again.
@@ -197,7 +209,6 @@ fn put(
     let key = apply::key(&resource);
     let Some(want) = wanted.get_mut(&key) else { return Ok(()) };
     let metadata = resource.metadata.clone().unwrap_or_default();
-    want.told = true;
     if metadata.revision < want.revision {
         return Ok(());
     }
@@ -274,5 +285,18 @@ mod tests {
         assert_eq!(flapped.until, later + hold, "it wasn't so in between");
         let old = Held::next(None, Time(1), Duration::from_secs(3_600), hold, now);
         assert_eq!(old.until, now, "nothing is left to wait for");
+    }
+
+    #[test]
+    fn to_look_again_at_what_was_answered_is_not_to_hear_of_it() {
+        let metadata = v1::Metadata { kind: "Service".into(), name: "web".into(), ..Default::default() };
+        let resource = v1::Resource { metadata: Some(metadata), ..Default::default() };
+        let key = apply::key(&resource);
+        let mut wanted = BTreeMap::from([(key.clone(), Wanted { seen: Some(resource.clone()), ..Wanted::default() })]);
+        let looked_at = again(&mut wanted);
+        assert!(matches!(looked_at.as_slice(), [Update::Put(_)]));
+        assert!(!wanted[&key].told, "it may be gone by now, and the watch will never name it");
+        heard(&mut wanted, looked_at);
+        assert!(wanted[&key].told);
     }
 }

@@ -82,6 +82,20 @@ async fn a_follower_misses_nothing_over_rotations_and_restarts() {
 }
 
 #[tokio::test]
+async fn a_follower_gets_the_last_words_and_ends_with_the_instance() {
+    let world = World::new();
+    let driver = world.driver();
+    let launch = script("echo last words");
+    exit(driver.start(launch.clone()).await.unwrap()).await;
+    let mut follower = driver.logs(&launch.id, None, true).await.unwrap();
+    let read = tokio::time::timeout(PATIENCE, follower.next()).await.expect("there is something");
+    assert_eq!(read.unwrap().unwrap(), "last words\n");
+    driver.forget(&launch.id).await.unwrap();
+    let end = tokio::time::timeout(PATIENCE, follower.next()).await.expect("it ends");
+    assert!(end.is_none(), "{end:?}");
+}
+
+#[tokio::test]
 async fn a_gigabyte_in_a_moment_is_contained() {
     let mut world = World::new();
     world.log_bytes = 1 << 20;

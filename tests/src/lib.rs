@@ -4,6 +4,7 @@
 
 pub mod cluster;
 pub mod command;
+pub mod history;
 pub mod http;
 pub mod part;
 pub mod processes;

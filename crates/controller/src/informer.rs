@@ -19,12 +19,12 @@ use crate::{
     cache::Changed,
     queue::{Lane, Work},
     stats::add,
+    watched::{InDoubt, Watched},
 };
 
 /// Longest silence of a watch that should bring a bookmark every 5 s.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Longest wait for the snapshot of shards that were asked for on the open watch. A shard that was let go and wanted again
-/// in one moment is one that the server never heard of: no snapshot comes.
+/// Longest wait for the snapshot of shards that were asked for on the open watch.
 const UNCOVERED_MAX: Duration = Duration::from_secs(5);
 
 pub async fn run(shared: Arc<Shared>) {
@@ -69,14 +69,14 @@ impl Informer {
         let mut wanted = self.shared.wanted.subscribe();
         let shards = list_of(&wanted.borrow_and_update());
         // What was let go while no watch was open must not pass for covered when it's wanted again.
-        self.shared.cache.forget_all_but(&shards);
+        self.cover(&shards);
         self.snapshot = None;
         let options = WatchOptions {
             filter: Filter { kinds: kinds(), shards: Some(shards.clone()), ..Filter::default() },
             // A resumed watch brings changes only: that is not enough where the shards are others now.
             resume: self.token.clone().filter(|_| shards.iter().all(|shard| self.shared.cache.covers(*shard))),
             min_revision: Revision::ZERO,
-            shards: Some(wanted.clone()),
+            shards: Some(self.shared.watched.subscribe()),
         };
         let stream = self.shared.store.watch(options).await?;
         self.pump(stream, wanted, shards).await
@@ -89,6 +89,7 @@ impl Informer {
         opened: Vec<u32>,
     ) -> Result<()> {
         let mut uncovered: Option<Instant> = None;
+        let mut watched = Watched::open(&opened);
         loop {
             let waits = self.snapshot.is_none() && !self.shared.cache.covers_all(&list_of(&wanted.borrow()));
             uncovered = waits.then(|| uncovered.unwrap_or_else(Instant::now));
@@ -99,7 +100,14 @@ impl Informer {
                 }
                 Ok(()) = wanted.changed() => {
                     let shards = list_of(&wanted.borrow_and_update());
-                    self.shared.cache.forget_all_but(&shards);
+                    let in_doubt = |InDoubt| store::Error::Unavailable("shards just let go are wanted again".into());
+                    watched.want(&shards, Instant::now()).map_err(in_doubt)?;
+                    self.cover(&watched.shards());
+                    continue;
+                }
+                () = sleep_until(watched.due().unwrap_or_else(Instant::now)), if watched.due().is_some() => {
+                    watched.pass(Instant::now());
+                    self.cover(&watched.shards());
                     continue;
                 }
             };
@@ -114,6 +122,16 @@ impl Informer {
                 Err(_) => return Err(store::Error::Unavailable("no bookmark in time".into())),
             }
         }
+    }
+
+    /// What the watch is asked for, and the cache keeps.
+    fn cover(&self, shards: &[u32]) {
+        self.shared.watched.send_if_modified(|watched| {
+            let changed = list_of(watched) != shards;
+            *watched = Some(Arc::new(shards.to_vec()));
+            changed
+        });
+        self.shared.cache.forget_all_but(shards);
     }
 
     async fn handle(&mut self, item: WatchItem, opened: &[u32]) {
@@ -159,7 +177,7 @@ impl Informer {
         let changed = cache.replace(&snapshot.objects, Some(&snapshot.shards), !snapshot.partial, revision);
         cache.set_covered(&snapshot.shards, !snapshot.partial);
         // Nor what was let go while this was on its way: its changes are not told any more.
-        cache.forget_all_but(&list_of(&self.shared.wanted.borrow()));
+        cache.forget_all_but(&list_of(&self.shared.watched.borrow()));
         self.shared.holdings.look_again();
         if !snapshot.partial {
             cache.set_live_since_now();
@@ -180,8 +198,8 @@ impl Informer {
         if differing.is_empty() {
             return;
         }
-        let wanted = list_of(&self.shared.wanted.borrow());
-        let shards: Vec<u32> = wanted.into_iter().filter(|shard| self.shared.cache.covers(*shard)).collect();
+        let watched = list_of(&self.shared.watched.borrow());
+        let shards: Vec<u32> = watched.into_iter().filter(|shard| self.shared.cache.covers(*shard)).collect();
         let shards: Vec<u32> = match shards.iter().any(|shard| differing.contains(shard)) {
             true => shards.into_iter().filter(|shard| differing.contains(shard)).collect(),
             // What differs is of a global kind, which any list brings along.

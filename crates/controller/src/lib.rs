@@ -22,6 +22,7 @@ pub mod ring;
 mod stats;
 mod sweep;
 mod tenure;
+mod watched;
 mod worker;
 
 use std::sync::Arc;
@@ -46,6 +47,8 @@ struct Shared {
     stats: Arc<Stats>,
     /// The shards to watch; set by `member`, followed by `informer`.
     wanted: watch::Sender<store::ShardSet>,
+    /// The shards that the open watch is asked for; set by `informer`.
+    watched: watch::Sender<store::ShardSet>,
 }
 
 /// One replica.
@@ -61,6 +64,7 @@ impl Controller {
             holdings: Holdings::default(),
             stats: Arc::default(),
             wanted: watch::Sender::new(Some(Arc::default())),
+            watched: watch::Sender::new(Some(Arc::default())),
             config,
             store,
         };

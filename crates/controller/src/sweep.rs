@@ -40,7 +40,7 @@ async fn check(shared: &Shared) {
     if shared.holdings.take_checked() {
         return;
     }
-    let shards = informer::list_of(&shared.wanted.borrow());
+    let shards = informer::list_of(&shared.watched.borrow());
     if shards.is_empty() {
         return;
     }

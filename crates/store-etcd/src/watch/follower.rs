@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     OPEN_MAX,
+    age::Age,
     assembler::{Assembler, Event, Taken},
     view::View,
 };
@@ -28,9 +29,6 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Objects in one part of a snapshot.
 const SNAPSHOT_PART_MAX: usize = 500;
-/// How often in a row etcd may show an older state than before: a paused member's stale reads pass, a restored backup
-/// stays. The probe asks twice a second.
-const OLDER_MAX: u32 = 4;
 /// Keys named in the log when a watch lied.
 const NAMED_MAX: usize = 5;
 
@@ -117,8 +115,7 @@ struct Follower {
     bookmarked: Instant,
     /// What must have come by then.
     lag: Option<(Instant, Revision)>,
-    /// How often in a row etcd showed an older state.
-    older: u32,
+    age: Age,
 }
 
 impl Follower {
@@ -128,9 +125,8 @@ impl Follower {
         let (view, objects) = View::new(options.filter.clone(), store.uids.clone(), everything)?;
         let owed = (options.min_revision > Revision::ZERO).then_some(options.min_revision);
         let (filter, assembler) = (options.filter, Assembler::after(head));
-        let (bookmarked, lag, older) = (Instant::now(), None, 0);
-        let mut follower =
-            Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag, older };
+        let (bookmarked, lag, age) = (Instant::now(), None, Age::default());
+        let mut follower = Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag, age };
         if !resumed {
             follower.send_snapshot(objects).await?;
         }
@@ -268,7 +264,9 @@ impl Follower {
     async fn compare(&mut self, seen: Seen) -> Result<(), Stop> {
         let here = self.assembler.head().revision;
         let Some(head) = seen.head else { return Ok(()) };
-        self.check_age(head.revision)?;
+        if self.age.probed(head.revision, here) {
+            return Err(restored(head.revision, here).into());
+        }
         match self.lag {
             Some((_, awaited)) if here >= awaited => self.lag = None,
             None if head.revision > here => self.lag = Some((Instant::now() + LAG_MAX, head.revision)),
@@ -280,24 +278,17 @@ impl Follower {
         Ok(())
     }
 
-    /// A state that stays older than what the reader was told is another history: it must start over, and know why.
-    fn check_age(&mut self, now: Revision) -> Result<(), Error> {
-        let here = self.assembler.head().revision;
-        self.older = if now < here { self.older + 1 } else { 0 };
-        if self.older <= OLDER_MAX {
-            return Ok(());
-        }
-        Err(Error::Corrupt(format!(
-            "etcd is at revision {now}, but told of {here} before: was it restored from a backup?"
-        )))
-    }
-
     /// Lists everything and tells the reader what changed since what it was told.
     async fn relist(&mut self, cause: Relist) -> Result<(), Stop> {
         let everything = loop {
             match self.store.everything(None).await {
                 Ok(everything) if everything.head.revision >= self.assembler.head().revision => break everything,
-                Ok(stale) => self.check_age(stale.head.revision)?,
+                Ok(stale) => {
+                    let (shown, here) = (stale.head.revision, self.assembler.head().revision);
+                    if self.age.shown(shown, here) {
+                        return Err(restored(shown, here).into());
+                    }
+                }
                 Err(error) => debug!(%error, "etcd can't be listed"),
             }
             self.pause().await?;
@@ -363,6 +354,11 @@ impl Follower {
             () = self.out.closed() => Err(Stop::ReaderGone),
         }
     }
+}
+
+/// A state that stays older than what the reader was told is another history: it must start over, and know why.
+fn restored(now: Revision, here: Revision) -> Error {
+    Error::Corrupt(format!("etcd is at revision {now}, but told of {here} before: was it restored from a backup?"))
 }
 
 fn report(cause: Relist, from: Revision, to: Revision, group: Option<&Group>) {

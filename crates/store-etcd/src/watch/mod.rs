@@ -8,6 +8,7 @@
 //! doesn't come though `head` proves it, is listed anew and goes out as one coalesced group. So is what compaction took
 //! away. Nothing ever goes back to an older revision.
 
+mod age;
 mod assembler;
 mod follower;
 mod view;

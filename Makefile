@@ -27,6 +27,7 @@ test: setup-test check unit test-compose ## Everything that must be green: forma
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@scripts/units.sh
 
 # The binaries first: the black-box tests run them.
 unit:

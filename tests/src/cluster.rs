@@ -10,7 +10,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    command::{self, Done, driftless, driftless_of_boot},
+    command::{self, Done, driftless, driftless_at, driftless_of_boot},
+    network::{Far, Hub},
     part::Part,
     processes::{self, Process},
     stream::Lines,
@@ -18,6 +19,8 @@ use crate::{
 
 /// Until every agent has registered.
 const NODES_MAX: Duration = Duration::from_secs(30);
+/// Any will do in a network that nobody else is in.
+const FAR_PORT: u16 = 7400;
 
 pub struct Cluster {
     dir: TempDir,
@@ -68,14 +71,32 @@ impl Cluster {
         let mut cluster = Self::empty();
         cluster.start_control_plane();
         nodes.iter().for_each(|node| cluster.start_agent(node));
-        let heard = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+        cluster.wait_nodes(nodes);
+        cluster
+    }
+
+    /// The same, with one more node at the other end of a cable. In a network of the test's own: see `Hub::enter`.
+    pub fn of_nodes_and_far(nodes: &[&str], far_node: &str, hub: &mut Hub) -> (Self, Far) {
+        let far = hub.connect();
+        let mut cluster = Self::empty();
+        cluster.server = format!("{}:{FAR_PORT}", far.hub);
+        cluster.start_control_plane();
+        nodes.iter().for_each(|node| cluster.start_agent(node));
+        cluster.start_agent_at(far_node, &far);
+        cluster.wait_nodes(&[nodes, &[far_node]].concat());
+        (cluster, far)
+    }
+
+    /// Until each of them is ready.
+    #[track_caller]
+    fn wait_nodes(&self, nodes: &[&str]) {
+        let heard = self.stream(&["get", "nodes", "-w", "-o", "json"]);
         let mut missing: Vec<&str> = nodes.to_vec();
         heard.until_json("every node is ready", NODES_MAX, |event| {
             let ready = condition(&event["resource"], "Ready").is_some_and(|c| c["status"] == "True");
             missing.retain(|node| !ready || event["resource"]["metadata"]["name"] != *node);
             missing.is_empty().then_some(())
         });
-        cluster
     }
 
     /// The server, where it was before if it was killed, and the controller.
@@ -104,6 +125,13 @@ impl Cluster {
     /// The same after a restart of the machine, as far as anything can tell: `boot_id` is a file with another boot id.
     pub fn start_agent_of_boot(&mut self, node: &str, boot_id: &Path) {
         let mut command = driftless_of_boot(&self.server, boot_id);
+        command.args(["agent", "--node", node, "--data-dir"]).arg(self.node_dir(node));
+        self.parts.push(Part::of(self.dir.path(), node, command));
+    }
+
+    /// The same at the other end of a cable.
+    pub fn start_agent_at(&mut self, node: &str, far: &Far) {
+        let mut command = driftless_at(far, &self.server);
         command.args(["agent", "--node", node, "--data-dir"]).arg(self.node_dir(node));
         self.parts.push(Part::of(self.dir.path(), node, command));
     }

@@ -10,6 +10,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::network::Far;
+
 /// Longest any command of a test may take; most take milliseconds, and waits have shorter timeouts of their own.
 const COMMAND_MAX: Duration = Duration::from_secs(120);
 
@@ -30,6 +32,13 @@ pub fn driftless_of_boot(server: &str, boot_id: &Path) -> Command {
     let mut command = Command::new("unshare");
     let become_it = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
     command.args(["--mount", "sh", "-c", become_it]).arg(boot_id).arg(binary());
+    aimed(command, server)
+}
+
+/// The same at the other end of a cable.
+pub fn driftless_at(far: &Far, server: &str) -> Command {
+    let mut command = far.entering();
+    command.arg(binary());
     aimed(command, server)
 }
 

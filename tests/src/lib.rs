@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod command;
 pub mod history;
 pub mod http;
+pub mod network;
 pub mod part;
 pub mod processes;
 pub mod python;

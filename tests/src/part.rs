@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command},
     time::Duration,
@@ -52,8 +53,8 @@ impl Part {
             assert!(self.process.is_alive(), "it ended:\n{}", self.log());
             let text = fs::read_to_string(&self.out).unwrap_or_default();
             let line = text.lines().find(|l| l.starts_with("ready: "))?;
-            let address = line.split_whitespace().find(|w| w.starts_with("127.0.0.1:"))?;
-            Some(address.trim_end_matches(',').to_owned())
+            let mut words = line.split_whitespace().map(|word| word.trim_end_matches(','));
+            words.find(|word| word.parse::<SocketAddr>().is_ok()).map(str::to_owned)
         })
     }
 

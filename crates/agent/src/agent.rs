@@ -49,7 +49,7 @@ impl Agent {
         let found = self.driver.observe().await?;
         tracing::info!(node = %self.config.node, driver = self.driver.name(), instances = found.len(), "agent starts");
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
-        let node = Node::new(Arc::clone(&self.driver), memory);
+        let node = Node::new(&self.config.node, Arc::clone(&self.driver), memory);
         let (told, status) = watch::channel(node.status());
         let (doubt, relist) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let mut tasks = JoinSet::new();

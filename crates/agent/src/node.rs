@@ -8,9 +8,10 @@ use model::condition;
 use crate::driver::{Driver, NodeMemory};
 
 pub struct Node {
+    name: String,
     driver: Arc<dyn Driver>,
     pub memory: NodeMemory,
-    /// Instances that a store of another incarnation doesn't know; they run on.
+    /// Instances that the store doesn't know, and whose end nobody vouched for; they run on.
     pub unconfirmed: Option<Unconfirmed>,
     /// What the driver can't do at present.
     pub trouble: Option<String>,
@@ -18,6 +19,7 @@ pub struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unconfirmed {
+    pub doubt: Doubt,
     pub incarnation: String,
     pub instances: usize,
 }
@@ -30,33 +32,71 @@ pub enum Trust {
     /// It's new, but nothing is at stake since it knows everything that is here, or a user vouched for it: it counts from
     /// now on.
     Adopt,
-    /// It's new, and doesn't know what is here.
-    Unconfirmed,
+    /// Absence means nothing until a user vouches for it.
+    Unconfirmed(Doubt),
 }
 
-pub fn trust(recorded: Option<&str>, confirmed: &str, incarnation: &str, strays: usize) -> Trust {
+/// Why a snapshot isn't believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// It's another store's, and doesn't know what is here.
+    OtherIncarnation,
+    /// It doesn't know most of what is here: more likely it was restored from an older copy, or lies, than that somebody
+    /// took so many records away without asking for their end.
+    MostMissing,
+}
+
+/// How many are here, and of how many of them the store says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    pub of: usize,
+    pub strays: usize,
+}
+
+impl Missing {
+    /// Never more than half at once without a word of a user's.
+    fn most(self) -> bool {
+        self.strays * 2 > self.of
+    }
+}
+
+/// `running` counts what runs, `all` also what has ended, which must not be forgotten by mistake either.
+pub fn trust(recorded: Option<&str>, confirmed: &str, incarnation: &str, running: Missing, all: Missing) -> Trust {
+    let vouched = confirmed == incarnation;
     match recorded {
+        Some(known) if known == incarnation && !vouched && (running.most() || all.most()) => {
+            Trust::Unconfirmed(Doubt::MostMissing)
+        }
         Some(known) if known == incarnation => Trust::Known,
-        _ if strays == 0 || confirmed == incarnation => Trust::Adopt,
-        _ => Trust::Unconfirmed,
+        _ if all.strays == 0 || vouched => Trust::Adopt,
+        _ => Trust::Unconfirmed(Doubt::OtherIncarnation),
+    }
+}
+
+impl Unconfirmed {
+    fn condition(&self, node: &str) -> v1::Condition {
+        let Self { doubt, incarnation, instances } = self;
+        let (reason, what) = match doubt {
+            Doubt::OtherIncarnation => ("OtherIncarnation", "the store is another one than before"),
+            Doubt::MostMissing => ("MostMissing", "the store misses most of what is here"),
+        };
+        let message = format!(
+            "{what} (incarnation {incarnation}): it doesn't know {instances} of the instances here; they run on until \
+             'driftless node confirm {node}' says that its word counts"
+        );
+        condition("Confirmed", Some(false), reason, message)
     }
 }
 
 impl Node {
-    pub fn new(driver: Arc<dyn Driver>, memory: NodeMemory) -> Self {
-        Self { driver, memory, unconfirmed: None, trouble: None }
+    pub fn new(name: &str, driver: Arc<dyn Driver>, memory: NodeMemory) -> Self {
+        Self { name: name.into(), driver, memory, unconfirmed: None, trouble: None }
     }
 
     /// The agent's part of the Node's status. Conditions are there only where something is wrong.
     pub fn status(&self) -> v1::NodeStatus {
         let mut conditions = Vec::new();
-        if let Some(Unconfirmed { incarnation, instances }) = &self.unconfirmed {
-            let message = format!(
-                "the store is of another incarnation ({incarnation}) and doesn't know {instances} instances that run \
-                 here; they run on until somebody confirms the store for this node"
-            );
-            conditions.push(condition("Confirmed", Some(false), "OtherIncarnation", message));
-        }
+        conditions.extend(self.unconfirmed.as_ref().map(|unconfirmed| unconfirmed.condition(&self.name)));
         if let Some(trouble) = &self.trouble {
             conditions.push(condition("DriverWorks", Some(false), "Trouble", trouble));
         }

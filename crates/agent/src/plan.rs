@@ -185,9 +185,9 @@ pub fn finished(restart: Restart, exit: &Exit) -> bool {
     }
 }
 
-/// Which of the instances that a complete snapshot didn't name may be stopped now: at most half of what runs (but one
-/// always may), the rest not before another complete snapshot says the same.
-pub fn strays_to_stop<T>(strays: Vec<T>, running: usize) -> Vec<T> {
-    let most = (running / 2).max(1);
+/// Which of the instances that a complete, trusted snapshot didn't name may be stopped now: at most half of what is here
+/// (but one always may), the rest not before another complete snapshot says the same.
+pub fn strays_to_stop<T>(strays: Vec<T>, here: usize) -> Vec<T> {
+    let most = (here / 2).max(1);
     strays.into_iter().take(most).collect()
 }

@@ -6,6 +6,7 @@ mod killed;
 mod lost;
 mod machine;
 mod outage;
+mod partition;
 mod strangers;
 mod together;
 mod watched;

@@ -14,7 +14,7 @@ use driftless_tests::{
 };
 use rustix::process::Signal;
 
-use crate::watched::{LONG, sleeper};
+use crate::watched::{LONG, sleeper, sleeps};
 
 /// Every moment of an agent's start falls into it on a machine that isn't busy.
 const MOMENT_MAX_MS: u64 = 1_500;
@@ -99,13 +99,6 @@ fn a_finished_instance_is_not_run_again_by_a_later_agent() {
     cluster.apply_with(sleeper("other", 1, 0).as_bytes(), &["--wait"]).ok();
     assert_eq!(cluster.instances("once"), before);
     assert_eq!(fs::read_to_string(ran.path()).expect("it is there"), "ran\n");
-}
-
-/// The sleeps that run below that cluster.
-fn sleeps(cluster: &Cluster) -> BTreeSet<i32> {
-    let all = driftless_tests::processes::below(cluster.dir());
-    let is_sleep = |p: &Process| fs::read_to_string(format!("/proc/{}/comm", p.pid)).is_ok_and(|c| c.trim() == "sleep");
-    all.into_iter().filter(is_sleep).map(|p| p.pid).collect()
 }
 
 /// A small generator, so that a run can be repeated from what it prints.

@@ -1,8 +1,16 @@
 //! Every state that the instances were in, by a watch that coalesces nothing.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::Duration,
+};
 
-use driftless_tests::{Cluster, Lines, cluster::Instance};
+use driftless_tests::{
+    Cluster, Lines,
+    cluster::Instance,
+    processes::{self, Process},
+};
 use serde_json::Value;
 
 /// Until what a test waits for; a debug build on a busy machine takes its time.
@@ -32,6 +40,13 @@ pub fn status(cluster: &Cluster, what: &str, service: &str, wanted: impl Fn(&Val
         let found = resource["metadata"]["owner"]["name"] == service && wanted(&resource["status"]);
         found.then(|| resource["status"].clone())
     })
+}
+
+/// The sleeps that run below that cluster.
+pub fn sleeps(cluster: &Cluster) -> BTreeSet<i32> {
+    let all = processes::below(cluster.dir());
+    let is_sleep = |p: &Process| fs::read_to_string(format!("/proc/{}/comm", p.pid)).is_ok_and(|c| c.trim() == "sleep");
+    all.into_iter().filter(is_sleep).map(|p| p.pid).collect()
 }
 
 /// The instances as a watch tells of them.

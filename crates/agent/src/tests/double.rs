@@ -32,6 +32,8 @@ struct State {
     ended: BTreeSet<String>,
     attach: u64,
     down: bool,
+    cut_short: bool,
+    snapshots: usize,
     /// The node is another machine's.
     taken: bool,
     batches: Vec<v1::ReportBatch>,
@@ -69,13 +71,23 @@ impl Server {
         self.change(|state| state.remove(key));
     }
 
-    /// Loses all records without a word to watchers, as a restored or lying store does.
-    pub fn lose_everything(&self, incarnation: &str) {
+    /// Loses all records without a word to watchers, as a restored or lying store does. Returns what is lost.
+    pub fn lose_everything(&self, incarnation: &str) -> Vec<v1::Resource> {
         self.change(|state| {
-            state.instances.clear();
             state.log.clear();
             state.incarnation = incarnation.into();
-        });
+            std::mem::take(&mut state.instances).into_values().collect()
+        })
+    }
+
+    /// Snapshots break off before their end from now on.
+    pub fn set_cut_short(&self, cut_short: bool) {
+        self.change(|state| state.cut_short = cut_short);
+    }
+
+    /// That were begun.
+    pub fn snapshots(&self) -> usize {
+        self.state.lock().unwrap().snapshots
     }
 
     /// Watches break, and nothing answers until it's up again.
@@ -221,12 +233,17 @@ impl Store for Server {
 
     async fn watch(&self, options: WatchOptions) -> Result<WatchStream> {
         self.up()?;
-        let state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
         let resumed = options.resume.filter(|token| token.incarnation == state.incarnation);
         let (first, from) = match resumed {
             Some(token) => (Vec::new(), token.revision.0),
             None => (state.snapshot(), state.revision),
         };
+        state.snapshots += usize::from(!first.is_empty());
+        if state.cut_short && !first.is_empty() {
+            let begun: Vec<_> = first.into_iter().take(2).map(Ok).collect();
+            return Ok(stream::iter(begun).boxed());
+        }
         drop(state);
         Ok(stream::iter(first.into_iter().map(Ok)).chain(self.follow(from)).boxed())
     }

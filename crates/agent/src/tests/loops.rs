@@ -195,14 +195,23 @@ async fn another_store_that_knows_nothing_stops_nothing() {
     assert_eq!(said, [("Confirmed", "False")]);
 }
 
+/// The types and reasons of what the node says of itself.
+fn node_says(world: &World) -> Vec<(String, String)> {
+    let node = world.server.node().unwrap();
+    node.conditions.into_iter().map(|c| (c.r#type, c.reason)).collect()
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_store_that_lists_nothing_stops_at_most_half_at_once() {
+async fn a_known_store_that_lists_nothing_stops_nothing_until_somebody_vouches_for_it() {
     let world = World::new();
-    let names = ["a", "b", "c", "d", "e", "f"];
-    world.run(&names).await;
+    let keys = world.run(&["a", "b", "c", "d", "e", "f"]).await;
     // Let it record whose word counts.
     world.after(1).await;
     world.server.lose_everything("store-a");
+    world.after(600).await;
+    assert_eq!(world.sim.running(), keys);
+    assert_eq!(node_says(&world), [("Confirmed".into(), "MostMissing".into())]);
+    world.server.assign(confirmation("store-a"));
     let mut left = vec![world.sim.running().len()];
     for _ in 0..1200 {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
@@ -212,6 +221,36 @@ async fn a_store_that_lists_nothing_stops_at_most_half_at_once() {
         }
     }
     assert_eq!(left, [6, 3, 2, 1, 0], "half at each complete list, and one at least");
+    assert_eq!(node_says(&world), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_lacks_something_for_a_moment_costs_nothing() {
+    let world = World::new();
+    let keys = world.run(&["a", "b", "c"]).await;
+    world.after(1).await;
+    let records = world.server.lose_everything("store-a");
+    world.after(120).await;
+    assert_eq!(node_says(&world), [("Confirmed".into(), "MostMissing".into())]);
+    records.into_iter().for_each(|record| world.server.assign(record));
+    world.after(120).await;
+    assert_eq!(world.sim.running(), keys);
+    assert_eq!(node_says(&world), []);
+    assert_eq!(world.sim.observe().await.unwrap().iter().map(|found| found.memory.run).max(), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_break_off_say_nothing() {
+    let world = World::new();
+    let keys = world.run(&["a", "b", "c", "d"]).await;
+    world.after(1).await;
+    world.server.lose_everything("store-a");
+    world.server.set_cut_short(true);
+    let told = world.server.snapshots();
+    world.after(600).await;
+    assert!(world.server.snapshots() > told + 10, "it asks again and again");
+    assert_eq!(world.sim.running(), keys);
+    assert_eq!(node_says(&world), [], "there is nothing to say about a list that isn't whole");
 }
 
 #[tokio::test(start_paused = true)]

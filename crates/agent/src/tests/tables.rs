@@ -7,7 +7,7 @@ use model::Time;
 
 use crate::{
     driver::{Exit, How},
-    node::{Trust, trust},
+    node::{Doubt, Missing, Trust, trust},
     outbox::Outbox,
     plan::*,
     template::{Probe, Restart, Template, expand, port_variable},
@@ -157,13 +157,35 @@ fn never_more_than_half_of_the_strays_but_always_one() {
 
 #[test]
 fn a_store_counts_once_it_is_known_or_nothing_is_at_stake() {
-    assert_eq!(trust(Some("a"), "", "a", 3), Trust::Known);
-    assert_eq!(trust(Some("a"), "", "b", 3), Trust::Unconfirmed);
-    assert_eq!(trust(Some("a"), "c", "b", 3), Trust::Unconfirmed);
-    assert_eq!(trust(Some("a"), "b", "b", 3), Trust::Adopt);
-    assert_eq!(trust(Some("a"), "", "b", 0), Trust::Adopt);
-    assert_eq!(trust(None, "", "a", 0), Trust::Adopt);
-    assert_eq!(trust(None, "", "a", 1), Trust::Unconfirmed);
+    let check = |recorded, confirmed, incarnation, strays, expected| {
+        let missing = Missing { of: 6, strays };
+        assert_eq!(trust(recorded, confirmed, incarnation, missing, missing), expected);
+    };
+    let other = Trust::Unconfirmed(Doubt::OtherIncarnation);
+    check(Some("a"), "", "a", 3, Trust::Known);
+    check(Some("a"), "", "b", 3, other);
+    check(Some("a"), "c", "b", 3, other);
+    check(Some("a"), "b", "b", 3, Trust::Adopt);
+    check(Some("a"), "", "b", 0, Trust::Adopt);
+    check(None, "", "a", 0, Trust::Adopt);
+    check(None, "", "a", 1, other);
+}
+
+#[test]
+fn a_store_that_misses_most_of_what_is_here_is_not_believed_unless_vouched_for() {
+    let check = |confirmed, (strays, of), (all_strays, all), expected| {
+        let all = Missing { of: all, strays: all_strays };
+        assert_eq!(trust(Some("a"), confirmed, "a", Missing { of, strays }, all), expected);
+    };
+    let most = Trust::Unconfirmed(Doubt::MostMissing);
+    check("", (3, 6), (3, 6), Trust::Known);
+    check("", (4, 6), (4, 6), most);
+    check("", (1, 1), (1, 1), most);
+    check("", (2, 2), (2, 6), most);
+    check("", (0, 2), (4, 6), most);
+    check("", (0, 0), (0, 0), Trust::Known);
+    check("a", (6, 6), (6, 6), Trust::Known);
+    check("b", (6, 6), (6, 6), most);
 }
 
 #[test]

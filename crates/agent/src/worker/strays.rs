@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Worker;
 use crate::{
     driver::NodeMemory,
-    node::{self, Trust, Unconfirmed},
+    node::{self, Missing, Trust, Unconfirmed},
     plan::{self, Want},
     slot::Slot,
 };
@@ -15,14 +15,16 @@ impl Worker {
     pub(super) fn judge_strays(&mut self) {
         let is_stray = |slot: &&Slot| matches!(self.want(slot), Want::Stray { .. });
         let strays: Vec<&Slot> = self.slots.values().filter(is_stray).collect();
+        let all = Missing { of: self.slots.len(), strays: strays.len() };
+        let (running, idle): (Vec<&Slot>, Vec<&Slot>) = strays.into_iter().partition(|slot| slot.is_running());
+        let runs = self.slots.values().filter(|slot| slot.is_running()).count();
+        let run = Missing { of: runs, strays: running.len() };
         let incarnation = self.view.incarnation.clone().unwrap_or_default();
         let known = self.node.memory.incarnation.as_deref();
-        match node::trust(known, &self.view.records.confirmed, &incarnation, strays.len()) {
+        match node::trust(known, &self.view.records.confirmed, &incarnation, run, all) {
             Trust::Known => {
-                let (running, idle): (Vec<&Slot>, Vec<&Slot>) = strays.into_iter().partition(|slot| slot.is_running());
-                let total = self.slots.values().filter(|slot| slot.is_running()).count();
-                let mut stop = plan::strays_to_stop(running, total);
-                stop.extend(plan::strays_to_stop(idle, self.slots.len() - total));
+                let mut stop = plan::strays_to_stop(running, run.of);
+                stop.extend(plan::strays_to_stop(idle, all.of - run.of));
                 let stop: Vec<Arc<str>> = stop.into_iter().map(|slot| slot.id.uid.clone()).collect();
                 for uid in stop {
                     let Some(slot) = self.slots.get_mut(&uid) else { continue };
@@ -35,10 +37,10 @@ impl Worker {
                 self.node.unconfirmed = None;
                 self.save_node(NodeMemory { incarnation: Some(incarnation), ..self.node.memory.clone() });
             }
-            Trust::Unconfirmed => {
-                let instances = strays.len();
-                tracing::warn!(incarnation, instances, "another store, which doesn't know what runs here");
-                self.node.unconfirmed = Some(Unconfirmed { incarnation, instances });
+            Trust::Unconfirmed(doubt) => {
+                let instances = all.strays;
+                tracing::warn!(incarnation, instances, ?doubt, "the store doesn't know what is here; it's left alone");
+                self.node.unconfirmed = Some(Unconfirmed { doubt, incarnation, instances });
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     Item, Lookup, View, any,
     instance::{self, Instance},
     node::{self, Node},
-    release,
+    placement, release,
 };
 
 /// Everything the service owns, in key order within each group. Each instance is in exactly one.
@@ -50,16 +50,16 @@ enum Standing {
 impl<'a> Fleet<'a> {
     pub fn of(view: &View<'a>, item: &'a Item, service: &Service, target: &Target) -> Self {
         let mut fleet = Self::default();
-        let brake = brake(view);
+        let judged_since = judged_since(view);
         for (item, instance) in view.children_of::<Instance>(item.uid()) {
             let one = One { item, instance, available: instance.ready };
-            match standing(view, instance, service.lost_after) {
-                Standing::Lost if !brake => fleet.lost.push(one),
-                Standing::LostAt(at) if !brake => {
+            match judged_since.map_or(Standing::Fine, |since| standing(view, instance, since, service.lost_after)) {
+                Standing::Lost => fleet.lost.push(one),
+                Standing::LostAt(at) => {
                     fleet.wake_at(at);
                     fleet.sort_in(one, target);
                 }
-                _ => fleet.sort_in(one, target),
+                Standing::Fine => fleet.sort_in(one, target),
             }
         }
         fleet.judge(view.now, service);
@@ -218,7 +218,23 @@ pub fn brake(view: &View<'_>) -> bool {
     silent * 2 > all
 }
 
-fn standing(view: &View<'_>, instance: &Instance, lost_after: Duration) -> Standing {
+/// Since when nodes are judged by their silence; not at all while the brake holds. It holds until the leader has said that
+/// it's over, and silence counts from then on: those that aren't back yet get as long as a node that falls silent now.
+fn judged_since(view: &View<'_>) -> Option<Time> {
+    if brake(view) {
+        return None;
+    }
+    let record = view.world.get(&Key::new(placement::KIND, "", placement::NAME));
+    let said = record.and_then(|item| item.body::<api::v1::PlacementStatus>());
+    let reachable = said.and_then(|status| status.conditions.iter().find(|c| c.r#type == placement::REACHABLE));
+    match reachable {
+        Some(condition) if condition.status == "False" => None,
+        Some(condition) => Some(condition.last_transition_time.as_ref().map(Time::from).unwrap_or_default()),
+        None => Some(Time::default()),
+    }
+}
+
+fn standing(view: &View<'_>, instance: &Instance, judged_since: Time, lost_after: Duration) -> Standing {
     if instance.node.is_empty() {
         return Standing::Fine;
     }
@@ -230,7 +246,7 @@ fn standing(view: &View<'_>, instance: &Instance, lost_after: Duration) -> Stand
     match node.silent_since {
         None => Standing::Fine,
         Some(since) => {
-            let lost_at = since.max(view.live_since).plus(lost_after);
+            let lost_at = since.max(view.live_since).max(judged_since).plus(lost_after);
             if view.now >= lost_at { Standing::Lost } else { Standing::LostAt(lost_at) }
         }
     }

@@ -9,7 +9,7 @@
 //!
 //! It is the only place that stops instances voluntarily, so the disruption budget is debited here and nowhere else.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use api::v1;
 use model::{Decision, Draft, Key, Move, Next, Step, Until, Why};
@@ -23,7 +23,8 @@ use super::{
 use crate::{
     Item, Reconciler, Scope, View, World, any, config,
     instance::{self, Instance},
-    node,
+    node::{self, Node},
+    placement,
     text::count,
 };
 
@@ -48,7 +49,9 @@ impl Reconciler for Services {
     fn wakes(&self, world: &World, item: &Item) -> Vec<Key> {
         match item.key.kind() {
             KIND => vec![item.key.clone()],
-            node::KIND => owners_on(world, item.key.name()),
+            node::KIND => owners_on(world, |node| node == item.key.name()),
+            // The brake may have been lifted: what is on silent nodes counts differently then.
+            placement::KIND => owners_on_silent(world),
             config::KIND => users_of(world, &item.key),
             _ => item.metadata().owner.as_ref().filter(|o| o.kind == KIND).map(Key::of_owner).into_iter().collect(),
         }
@@ -78,11 +81,18 @@ impl Reconciler for Services {
     }
 }
 
-/// Services with instances on that node.
-fn owners_on(world: &World, node: &str) -> Vec<Key> {
-    let here = world.of_kind(instance::KIND).filter(|item| item.body::<Instance>().is_some_and(|i| i.node == node));
+/// Services with instances on such a node.
+fn owners_on(world: &World, is: impl Fn(&str) -> bool) -> Vec<Key> {
+    let here = world.of_kind(instance::KIND).filter(|item| item.body::<Instance>().is_some_and(|i| is(&i.node)));
     let owners: BTreeSet<Key> = here.filter_map(|item| item.metadata().owner.as_ref()).map(Key::of_owner).collect();
     owners.into_iter().collect()
+}
+
+fn owners_on_silent(world: &World) -> Vec<Key> {
+    let is_silent = |item: &&Arc<Item>| item.body::<Node>().is_some_and(|node| node.silent_since.is_some());
+    let silent: BTreeSet<&str> = world.of_kind(node::KIND).filter(is_silent).map(|item| item.key.name()).collect();
+    // The record changes with each placement; most of the time there is nothing to look for.
+    if silent.is_empty() { Vec::new() } else { owners_on(world, |node| silent.contains(node)) }
 }
 
 /// Services that take environment from that Config.

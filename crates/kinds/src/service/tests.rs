@@ -9,7 +9,7 @@ use prost::Message;
 
 use super::{KIND, ServiceKind, Services, admit::template_hash};
 use crate::{
-    Kind, World, instance,
+    Kind, Reconciler, World, instance,
     instance::Instance,
     placement,
     service::Service,
@@ -315,6 +315,47 @@ fn the_brake_holds_when_most_nodes_are_silent() {
     let mut single = fleet(&service_spec(1, 1, 0), "new-0+");
     silence(&mut single, "n1", LONG);
     with(&single, expect!["settled (AllReady: 1 of 1 ready)"]);
+}
+
+/// What the leader said of the nodes so long ago.
+fn reachable(world: &mut World, is: bool, ago: Duration) {
+    let mut condition = model::condition(placement::REACHABLE, Some(is), "", "");
+    condition.last_transition_time = Some(NOW.minus(ago).into());
+    let status = v1::PlacementStatus { conditions: vec![condition], ..Default::default() };
+    let spec = crate::any(placement::SPEC, &v1::PlacementSpec {});
+    put(world, metadata(placement::KIND, placement::NAME), spec, Some(crate::any(placement::STATUS, &status)));
+}
+
+#[test]
+fn after_the_brake_silence_counts_anew() {
+    let mut world = two_nodes(&service_spec(2, 1, 0), "new-0+ new-1+@2");
+    silence(&mut world, "n2", LONG);
+    reachable(&mut world, false, Duration::from_secs(1));
+    with(&world, expect!["settled (AllReady: 2 of 2 ready)"]);
+    reachable(&mut world, true, Duration::from_secs(29));
+    let decision = plan(&world, &Services, &key());
+    assert_eq!(decision.next, {
+        let until = model::Until::Time(NOW.plus(Duration::from_secs(1)));
+        Next::Wait(until, decision.next.why().clone())
+    });
+    reachable(&mut world, true, Duration::from_secs(30));
+    with(&world, expect!["release uid-web-new-1, web-new-1 (NodeLost)"]);
+    // Whoever fell silent later has its own time.
+    silence(&mut world, "n2", Duration::from_secs(29));
+    with(&world, expect!["wait (AllReady: 2 of 2 ready)"]);
+}
+
+#[test]
+fn a_word_about_the_nodes_wakes_services_on_silent_ones() {
+    let mut world = two_nodes(&service_spec(2, 1, 0), "new-0+ new-1+@2");
+    reachable(&mut world, true, Duration::ZERO);
+    let said = |world: &World| {
+        let item = world.get(&Key::new(placement::KIND, "", placement::NAME)).unwrap().clone();
+        Services.wakes(world, &item)
+    };
+    assert_eq!(said(&world), []);
+    silence(&mut world, "n2", LONG);
+    assert_eq!(said(&world), [key()]);
 }
 
 #[test]

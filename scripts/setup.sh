@@ -64,6 +64,7 @@ for part in "$@"; do
             ;;
         test)
             need etcd etcd-server
+            need ip iproute2 # networks that tests pull the cable of
             python3 -c 'import venv, ensurepip' 2> /dev/null || missing+=(python3-venv)
             ;;
         compose)

@@ -90,8 +90,11 @@ impl Cluster {
     /// Until each of them is ready.
     #[track_caller]
     fn wait_nodes(&self, nodes: &[&str]) {
-        let heard = self.stream(&["get", "nodes", "-w", "-o", "json"]);
         let mut missing: Vec<&str> = nodes.to_vec();
+        if missing.is_empty() {
+            return;
+        }
+        let heard = self.stream(&["get", "nodes", "-w", "-o", "json"]);
         heard.until_json("every node is ready", NODES_MAX, |event| {
             let ready = condition(&event["resource"], "Ready").is_some_and(|c| c["status"] == "True");
             missing.retain(|node| !ready || event["resource"]["metadata"]["name"] != *node);

@@ -5,6 +5,7 @@
 pub mod cluster;
 pub mod command;
 pub mod history;
+pub mod disk;
 pub mod http;
 pub mod network;
 pub mod part;

@@ -74,6 +74,8 @@ impl Agent {
             wakes: BTreeSet::new(),
             report_failures: 0,
             clearing: false,
+            saving: false,
+            check_due: false,
             heard: Time::default(),
             tasks: JoinSet::new(),
         };

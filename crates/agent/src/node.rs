@@ -13,7 +13,9 @@ pub struct Node {
     pub memory: NodeMemory,
     /// Instances that the store doesn't know, and whose end nobody vouched for; they run on.
     pub unconfirmed: Option<Unconfirmed>,
-    /// What the driver can't do at present.
+    /// What the driver can't keep at present, so that the next agent wouldn't know of it.
+    pub forgetful: Option<String>,
+    /// What else the driver can't do at present.
     pub trouble: Option<String>,
 }
 
@@ -90,14 +92,14 @@ impl Unconfirmed {
 
 impl Node {
     pub fn new(name: &str, driver: Arc<dyn Driver>, memory: NodeMemory) -> Self {
-        Self { name: name.into(), driver, memory, unconfirmed: None, trouble: None }
+        Self { name: name.into(), driver, memory, unconfirmed: None, forgetful: None, trouble: None }
     }
 
     /// The agent's part of the Node's status. Conditions are there only where something is wrong.
     pub fn status(&self) -> v1::NodeStatus {
         let mut conditions = Vec::new();
         conditions.extend(self.unconfirmed.as_ref().map(|unconfirmed| unconfirmed.condition(&self.name)));
-        if let Some(trouble) = &self.trouble {
+        if let Some(trouble) = self.forgetful.as_ref().or(self.trouble.as_ref()) {
             conditions.push(condition("DriverWorks", Some(false), "Trouble", trouble));
         }
         v1::NodeStatus {

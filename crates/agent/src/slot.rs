@@ -114,7 +114,10 @@ impl Slot {
     pub fn look(&mut self, run: FoundRun) -> Option<Started> {
         let (run, started) = match run {
             FoundRun::Never => (Run::Never, None),
-            FoundRun::Exited(exit) => (Run::Exited(exit), None),
+            FoundRun::Exited(exit) => {
+                self.works();
+                (Run::Exited(exit), None)
+            }
             FoundRun::Broken => (Run::Broken, None),
             FoundRun::Unknown(why) => {
                 self.trouble = Some(why);

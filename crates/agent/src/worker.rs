@@ -6,6 +6,7 @@
 mod actions;
 mod reports;
 mod strays;
+mod trouble;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -58,6 +59,8 @@ pub enum Event {
         answer: store::Result<(Revision, Vec<Key>)>,
     },
     NodeSaved(Result<NodeMemory>),
+    /// Time to try again whether something can be kept.
+    CheckDue,
     /// The removal of releases was tried.
     Cleared,
 }
@@ -110,6 +113,10 @@ pub struct Worker {
     pub report_failures: u32,
     /// Releases are being removed.
     pub clearing: bool,
+    /// What must be known of the node is being written.
+    pub saving: bool,
+    /// It will be tried again.
+    pub check_due: bool,
     /// When a server last said that this node knows all there is.
     pub heard: Time,
     pub tasks: JoinSet<()>,
@@ -192,17 +199,11 @@ impl Worker {
             Event::Done { uid, done } => self.done(&uid, done),
             Event::Reported { sequence, answer } => self.reported(sequence, answer),
             Event::Cleared => self.clearing = false,
-            Event::NodeSaved(saved) => match saved {
-                Ok(memory) => {
-                    // Strays, if any, are judged by the word of the store that counts from now on.
-                    if memory.incarnation != self.node.memory.incarnation {
-                        self.relist.notify_one();
-                    }
-                    self.node.memory = memory;
-                    self.node_works();
-                }
-                Err(trouble) => self.node_trouble(trouble.0),
-            },
+            Event::NodeSaved(saved) => self.node_saved(saved),
+            Event::CheckDue => {
+                self.check_due = false;
+                self.check_node();
+            }
         }
     }
 
@@ -211,9 +212,7 @@ impl Worker {
         let uids: BTreeSet<Arc<str>> = self.view.records.instances.keys().chain(self.slots.keys()).cloned().collect();
         self.judge_strays();
         uids.iter().for_each(|uid| self.assign(uid));
-        if self.node.trouble.is_some() {
-            self.save_node(self.node.memory.clone());
-        }
+        self.check_node();
         self.say_node();
     }
 
@@ -291,6 +290,7 @@ impl Worker {
         }
         self.outbox.forget(uid);
         self.clear_releases();
+        self.node_works();
         let mut directory = self.directory.lock().expect("no holder panics");
         if directory.get(&slot.id.key) == Some(&slot.id) {
             directory.remove(&slot.id.key);

@@ -3,6 +3,7 @@
 mod disruption;
 mod hostile;
 mod killed;
+mod full_disk;
 mod lost;
 mod machine;
 mod outage;

@@ -104,7 +104,10 @@ impl Worker {
             }
             Done::Stopping { killed, noted, outcome } => {
                 match outcome {
-                    Ok(()) => slot.stopping(killed, now),
+                    Ok(()) => {
+                        slot.stopping(killed, now);
+                        slot.works();
+                    }
                     Err(trouble) => return self.failed(uid, trouble.0),
                 }
                 if let Some(outcome) = noted {
@@ -112,7 +115,10 @@ impl Worker {
                 }
             }
             Done::Cleaned(Ok(exit)) => slot.ended(exit),
-            Done::Noted(ready, Ok(())) => slot.seen.ready_noted = ready,
+            Done::Noted(ready, Ok(())) => {
+                slot.seen.ready_noted = ready;
+                slot.works();
+            }
             Done::StopNoted(stop, outcome) => return self.stop_noted(uid, stop, outcome),
             Done::Looked(Err(trouble))
             | Done::Cleaned(Err(trouble))
@@ -130,7 +136,7 @@ impl Worker {
         match outcome {
             Ok(()) => self.worked(uid),
             Err(trouble) => {
-                self.node_trouble(trouble.0);
+                self.node_forgetful(trouble.0);
                 self.step(uid);
             }
         }

@@ -7,7 +7,7 @@ use model::{Key, Revision};
 use store::{Class, Note, Transaction, Write};
 
 use super::{Event, START_QUIET, Worker};
-use crate::{assigned::Release, driver::NodeMemory, plan::Want, session::Keeper};
+use crate::{assigned::Release, plan::Want, session::Keeper};
 
 /// The longest pause after a report that failed.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -16,29 +16,6 @@ const RELEASES_MAX: usize = 100;
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 
 impl Worker {
-    pub(super) fn save_node(&mut self, memory: NodeMemory) {
-        let (driver, events) = (Arc::clone(&self.driver), self.events.clone());
-        self.tasks.spawn(async move {
-            let saved = driver.save_node(&memory).await.map(|()| memory);
-            let _ = events.send(Event::NodeSaved(saved)).await;
-        });
-    }
-
-    pub(super) fn node_trouble(&mut self, why: String) {
-        if self.node.trouble.as_ref() != Some(&why) {
-            tracing::error!(node = %self.config.node, trouble = %why, "the node can't do its work");
-            self.node.trouble = Some(why);
-            self.say_node();
-        }
-    }
-
-    pub(super) fn node_works(&mut self) {
-        if self.node.trouble.take().is_some() {
-            tracing::info!(node = %self.config.node, "the node can do its work again");
-            self.say_node();
-        }
-    }
-
     pub(super) fn say_node(&mut self) {
         let status = self.node.status();
         self.outbox.set_node(status.clone());

@@ -335,7 +335,7 @@ impl Inner {
     }
 
     fn start(&self, mut launch: Launch) -> Result<Started, StartError> {
-        let failed = |what: &'static str| move |e: io::Error| StartError::Trouble(format!("{what}: {e}"));
+        let failed = |what: &'static str| move |e: io::Error| StartError::Trouble(trouble(what)(e).0);
         let folder = self.folder(&launch.id);
         let sync = launch.template.restart != Restart::Always;
         let run = launch.memory.run;
@@ -348,8 +348,10 @@ impl Inner {
         folder.save_memory(&launch.memory, sync).map_err(failed("writing memory.json"))?;
         folder.make(run).map_err(failed("making the run's folder"))?;
         folder.prune(run);
-        let Launched { mut supervisor, pidfd, said } = launch::launch(&self.config, &folder, &launch, lock)
-            .map_err(|e| StartError::Trouble(format!("starting {}: {e}", self.config.supervisor.display())))?;
+        let Launched { mut supervisor, pidfd, said } =
+            launch::launch(&self.config, &folder, &launch, lock).map_err(|e| {
+                StartError::Trouble(format!("starting {}: {}", self.config.supervisor.display(), words(&e)))
+            })?;
         match said {
             Said::Started(pid) => Ok(self.running(&launch.id, &launch.memory, pid, pidfd, Some(supervisor))),
             Said::CannotStart { errno, at } => {
@@ -395,7 +397,11 @@ impl Inner {
             let Some(_lock) = folder.lock()? else {
                 return Err(io::Error::other("something is still kept here"));
             };
-            logs::put_away(&self.config.data_dir, &folder, &self.config.gone_logs)?;
+            match logs::put_away(&self.config.data_dir, &folder, &self.config.gone_logs) {
+                // What is gone must not hold the room that the others need.
+                Err(e) if e.kind() == io::ErrorKind::StorageFull => {}
+                kept => kept?,
+            }
             fs::remove_dir_all(&folder.0)?;
         }
         self.ports.release(&id.uid);
@@ -419,5 +425,15 @@ fn own(data_dir: &Path) -> io::Result<File> {
 }
 
 fn trouble(what: &'static str) -> impl Fn(io::Error) -> Trouble {
-    move |e| Trouble(format!("{what}: {e}"))
+    move |e| Trouble(format!("{what}: {}", words(&e)))
+}
+
+/// What somebody can help against is said so that it can't be missed.
+fn words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("the disk below the agent's data dir is full ({error}); free some space, and it goes on by itself")
+        }
+        _ => error.to_string(),
+    }
 }

@@ -1,0 +1,86 @@
+//! What the node can't do at present, and whether it can again. Nothing that runs is touched for it.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Event, Worker};
+use crate::driver::{NodeMemory, Result};
+
+/// Until it's tried again whether something can be kept.
+const CHECK_PAUSE: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// Keeps what the next agent must know of the node; one writer at a time, so that an older word never comes last.
+    pub(super) fn save_node(&mut self, memory: NodeMemory) {
+        if self.saving {
+            // Whatever it was about is judged again by the next complete list.
+            self.relist.notify_one();
+            return;
+        }
+        self.saving = true;
+        let (driver, events) = (Arc::clone(&self.driver), self.events.clone());
+        self.tasks.spawn(async move {
+            let saved = driver.save_node(&memory).await.map(|()| memory);
+            let _ = events.send(Event::NodeSaved(saved)).await;
+        });
+    }
+
+    /// Tries whether something can be kept at all, before it's needed.
+    pub(super) fn check_node(&mut self) {
+        if !self.saving {
+            self.save_node(self.node.memory.clone());
+        }
+    }
+
+    pub(super) fn node_saved(&mut self, saved: Result<NodeMemory>) {
+        self.saving = false;
+        match saved {
+            Ok(memory) => {
+                // Strays, if any, are judged by the word of the store that counts from now on.
+                if memory.incarnation != self.node.memory.incarnation {
+                    self.relist.notify_one();
+                }
+                self.node.memory = memory;
+                if self.node.forgetful.take().is_some() {
+                    tracing::info!(node = %self.config.node, "the node can keep what it must again");
+                    self.say_node();
+                }
+            }
+            Err(trouble) => self.node_forgetful(trouble.0),
+        }
+    }
+
+    /// Something couldn't be kept; tried again after a while.
+    pub(super) fn node_forgetful(&mut self, why: String) {
+        if self.node.forgetful.as_ref() != Some(&why) {
+            tracing::error!(node = %self.config.node, trouble = %why, "the node can't keep what it must");
+            self.node.forgetful = Some(why);
+            self.say_node();
+        }
+        if !self.check_due {
+            self.check_due = true;
+            let events = self.events.clone();
+            self.tasks.spawn(async move {
+                tokio::time::sleep(CHECK_PAUSE).await;
+                let _ = events.send(Event::CheckDue).await;
+            });
+        }
+    }
+
+    /// Something couldn't be done for an instance, and is tried again with it.
+    pub(super) fn node_trouble(&mut self, why: String) {
+        if self.node.trouble.as_ref() != Some(&why) {
+            tracing::error!(node = %self.config.node, trouble = %why, "the node can't do its work");
+            self.node.trouble = Some(why);
+            self.say_node();
+        }
+    }
+
+    /// Something could be done. The trouble is over once no instance waits for anything to be tried again.
+    pub(super) fn node_works(&mut self) {
+        if self.node.trouble.is_some() && self.slots.values().all(|slot| slot.troubles == 0) {
+            tracing::info!(node = %self.config.node, "the node can do its work again");
+            self.node.trouble = None;
+            self.say_node();
+        }
+    }
+}

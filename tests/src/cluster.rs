@@ -110,11 +110,22 @@ impl Cluster {
 
     /// On an embedded store, where it was before if it was killed.
     pub fn start_server(&mut self) {
-        let store = format!("embedded:{}", self.dir.path().join("store").display());
         let listen = if self.server.is_empty() { "127.0.0.1:0".to_owned() } else { self.server.clone() };
-        let server = self.part("server", &["server", "--listen", &listen, "--store", &store]);
+        let server = self.serve(&listen);
         self.server = server.address();
         self.parts.push(server);
+    }
+
+    /// Server and controller, without waiting until they can be used: the server may find out that it can't.
+    pub fn begin_control_plane(&mut self) {
+        let server = self.serve(&self.server);
+        self.parts.push(server);
+        self.start_controller("c1");
+    }
+
+    fn serve(&self, listen: &str) -> Part {
+        let store = format!("embedded:{}", self.dir.path().join("store").display());
+        self.part("server", &["server", "--listen", listen, "--store", &store])
     }
 
     /// The node's agent, on what an earlier one left.
@@ -132,7 +143,13 @@ impl Cluster {
         self.parts.push(Part::of(self.dir.path(), node, command));
     }
 
-    /// The same at the other end of a cable.
+    /// One more process, by whatever arguments.
+    pub fn start_part(&mut self, name: &str, arguments: &[&str]) {
+        let part = self.part(name, arguments);
+        self.parts.push(part);
+    }
+
+    /// An agent at the other end of a cable.
     pub fn start_agent_at(&mut self, node: &str, far: &Far) {
         let mut command = driftless_at(far, &self.server);
         command.args(["agent", "--node", node, "--data-dir"]).arg(self.node_dir(node));

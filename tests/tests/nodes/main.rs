@@ -1,11 +1,13 @@
 //! What must be seen of a cluster of several nodes, each role a process of its own, through the built binary alone.
 
 mod disruption;
+mod full_disk;
+mod hollow;
 mod hostile;
 mod killed;
-mod full_disk;
 mod lost;
 mod machine;
+mod other_store;
 mod outage;
 mod partition;
 mod strangers;

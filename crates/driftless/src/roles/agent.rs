@@ -7,17 +7,21 @@ use std::{
 };
 
 use agent::{
-    Agent, Clock, Config,
-    driver::{Driver, process, sim},
+    Agent, Config,
+    driver::{Driver, process},
 };
 use anyhow::Context;
 use model::Actor;
 
-use super::{Shutdown, asked};
+use super::{Shutdown, asked, hollow};
 use crate::{
     client::{self, Servers},
+    exit::Trouble,
     telemetry::LogArgs,
 };
+
+/// Hollow nodes in one process.
+const NODES_MAX: i64 = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DriverKind {
@@ -32,6 +36,7 @@ pub enum DriverKind {
   driftless agent --node n1
   driftless agent --node n1 --data-dir /var/lib/driftless --server 10.0.0.1:7400,10.0.0.2:7400
   driftless agent --node big --driver sim
+  driftless agent --node hollow --driver sim --count 1000      hollow-0 to hollow-999, each a node of its own
 
 What it started goes on when it ends or dies; started again on the same data, it finds it.")]
 pub struct Args {
@@ -40,6 +45,10 @@ pub struct Args {
     node: String,
     #[arg(long, value_enum, default_value = "process")]
     driver: DriverKind,
+    /// So many hollow nodes in this one process, named NODE-0, NODE-1 and so on, each with a session and a watch of its
+    /// own; for finding out how a cluster bears that many.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
+    count: u32,
     /// Where it keeps what runs here, and its logs [default: .driftless/NODE].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -48,6 +57,11 @@ pub struct Args {
 }
 
 pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+    if args.count > 1 {
+        let sim = args.driver == DriverKind::Sim;
+        anyhow::ensure!(sim, Trouble::Usage("--count is for hollow nodes: add --driver sim".into()));
+        return hollow::look_after(servers, &args.node, args.count, shutdown).await;
+    }
     let data_dir = args.data_dir.unwrap_or_else(|| Path::new(".driftless").join(&args.node));
     look_after(servers, &args.node, args.driver, &data_dir, shutdown).await
 }
@@ -61,7 +75,7 @@ pub async fn look_after(
 ) -> anyhow::Result<()> {
     let driver: Arc<dyn Driver> = match driver {
         DriverKind::Process => Arc::new(processes(node, data_dir)?),
-        DriverKind::Sim => Arc::new(sim::Sim::new(sim::Config::default(), Clock::start())),
+        DriverKind::Sim => hollow::machine(),
     };
     let remote = Arc::new(client::remote(servers, Actor::new("agent", node))?);
     let agent = Agent::new(Config::new(node), driver, remote.clone());

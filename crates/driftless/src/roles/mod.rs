@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod controller;
 pub mod dev;
+mod hollow;
 pub mod server;
 
 use std::future::Future;

@@ -1,0 +1,58 @@
+//! Many nodes in one process that run nothing: each is a node like any other to the cluster, with an agent, a session, a
+//! watch and reports of its own. They share connections, since a process has only so many.
+
+use std::{sync::Arc, time::Duration};
+
+use agent::{
+    Agent, Clock, Config, Crowd,
+    driver::{Driver, sim},
+};
+use futures::future::try_join_all;
+use model::Actor;
+
+use super::{Shutdown, asked};
+use crate::client::{self, Servers};
+
+/// Nodes on one connection. Each keeps three streams open there, of which a server takes 16,384.
+const NODES_PER_CONNECTION: usize = 250;
+/// Between the starts of two agents, so that a server isn't asked for all their sessions at once.
+const START_PAUSE: Duration = Duration::from_millis(2);
+
+/// A machine that runs nothing.
+pub fn machine() -> Arc<dyn Driver> {
+    Arc::new(sim::Sim::new(sim::Config::default(), Clock::start()))
+}
+
+pub async fn look_after(servers: &Servers, name: &str, count: u32, shutdown: Shutdown) -> anyhow::Result<()> {
+    let names: Vec<String> = (0..count).map(|n| format!("{name}-{n}")).collect();
+    let groups = names.chunks(NODES_PER_CONNECTION).enumerate();
+    let groups = groups.map(|(n, names)| {
+        let first = u32::try_from(n * NODES_PER_CONNECTION).unwrap_or(u32::MAX);
+        look_after_some(servers, names, START_PAUSE * first, shutdown.clone())
+    });
+    try_join_all(groups).await.map(drop)
+}
+
+/// Over one connection, from then on.
+async fn look_after_some(
+    servers: &Servers,
+    names: &[String],
+    after: Duration,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let first = names.first().map_or("", String::as_str);
+    let remote = Arc::new(client::remote(servers, Actor::new("agent", first))?);
+    let agents = names.iter().map(|name| Agent::new(Config::new(name), machine(), remote.clone()));
+    let agents: Vec<Agent> = agents.collect();
+    remote.serve_logs(Arc::new(agents.iter().map(Agent::logs).collect::<Crowd>()));
+    let running = agents.into_iter().zip(0_u32..).map(|(agent, n)| {
+        let shutdown = shutdown.clone();
+        async move {
+            tokio::time::sleep(after + START_PAUSE * n).await;
+            agent.run(asked(shutdown)).await
+        }
+    });
+    let ended = try_join_all(running.map(tokio::spawn)).await?;
+    let ended: Result<Vec<()>, _> = ended.into_iter().collect();
+    ended.map(drop).map_err(|trouble| anyhow::anyhow!("an agent can't tell what runs on its node: {trouble}"))
+}

@@ -1,0 +1,137 @@
+//! The store is another one than before: empty, or an older copy. Nothing that runs is stopped for it.
+
+use std::{fs, path::Path};
+
+use driftless_tests::{
+    Cluster, Lines,
+    cluster::{Instance, condition},
+    processes::{Process, look_until},
+};
+
+use crate::watched::{LONG, sleeper, sleeps};
+
+fn end_control_plane(cluster: &mut Cluster) {
+    cluster.kill_part("c1");
+    cluster.kill_part("server");
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory in the temporary one");
+    for entry in fs::read_dir(from).expect("it is there") {
+        let entry = entry.expect("it can be read");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("there is room");
+    }
+}
+
+/// Six of them on two nodes.
+fn running(cluster: &Cluster) -> (Vec<Instance>, Vec<Process>) {
+    cluster.apply_with(sleeper("web", 6, 4).as_bytes(), &["--wait"]).ok();
+    let instances = cluster.instances("web");
+    let processes = instances.iter().map(|i| cluster.process_of(i)).collect();
+    (instances, processes)
+}
+
+/// Until each node says that of the store; none: nothing any more.
+#[track_caller]
+fn until_nodes(nodes: &Lines, reason: Option<&str>) {
+    let mut missing = vec!["n1", "n2"];
+    nodes.until_json("the nodes say what they think of the store", LONG, |e| {
+        let said = condition(&e["resource"], "Confirmed").map(|c| c["reason"].as_str().unwrap_or_default());
+        missing.retain(|node| said != reason || e["resource"]["metadata"]["name"] != *node);
+        missing.is_empty().then_some(())
+    });
+}
+
+fn nodes(cluster: &Cluster) -> Lines {
+    cluster.stream(&["get", "nodes", "-w", "-o", "json"])
+}
+
+#[test]
+fn an_empty_store_stops_nothing_and_the_old_one_finds_all_as_it_was() {
+    let mut cluster = Cluster::of_nodes(&["n1", "n2"]);
+    let (before, processes) = running(&cluster);
+    let (store, kept) = (cluster.dir().join("store"), cluster.dir().join("kept"));
+    end_control_plane(&mut cluster);
+    fs::rename(&store, &kept).expect("nobody uses it");
+    cluster.start_control_plane();
+    until_nodes(&nodes(&cluster), Some("OtherIncarnation"));
+    let shown = cluster.run(&["describe", "node", "n1"]).ok().stdout;
+    assert!(shown.contains("OtherIncarnation") && shown.contains("driftless node confirm n1"), "{shown}");
+    let told = cluster.run(&["history", "node", "n1"]).ok().stdout;
+    assert!(told.contains("agent/n1"), "{told}");
+
+    // What is declared there runs beside what that store doesn't know.
+    cluster.apply_with(sleeper("other", 2, 0).as_bytes(), &["--wait"]).ok();
+    assert!(processes.iter().all(|p| p.is_alive()));
+    assert_eq!(sleeps(&cluster).len(), 6 + 2);
+
+    end_control_plane(&mut cluster);
+    fs::rename(&store, cluster.dir().join("empty")).expect("nobody uses it");
+    fs::rename(&kept, &store).expect("nobody uses it");
+    cluster.start_control_plane();
+    // The old store doesn't know what the empty one had begun: two of eight are what may be stopped without asking.
+    look_until("exactly what the old store declares runs", LONG, || {
+        let pids = cluster.instances("web").iter().map(|i| i.pid).collect();
+        (sleeps(&cluster) == pids).then_some(())
+    });
+    assert_eq!(cluster.instances("web"), before);
+    assert!(processes.iter().all(|p| p.is_alive()));
+    until_nodes(&nodes(&cluster), None);
+}
+
+#[test]
+fn an_older_copy_of_the_store_is_found_out_and_stops_nothing() {
+    let mut cluster = Cluster::of_nodes(&["n1", "n2"]);
+    let (store, copied) = (cluster.dir().join("store"), cluster.dir().join("copied"));
+    end_control_plane(&mut cluster);
+    copy(&store, &copied);
+    cluster.start_control_plane();
+    let (before, processes) = running(&cluster);
+
+    end_control_plane(&mut cluster);
+    let newer = cluster.dir().join("newer");
+    fs::rename(&store, &newer).expect("nobody uses it");
+    copy(&copied, &store);
+    cluster.begin_control_plane();
+    // The agents have seen more of this store than it has.
+    look_until("the server knows that it was set back", LONG, || {
+        let said = cluster.run(&["get", "services"]);
+        (said.code == 6 && said.stderr.contains("STORE_ROLLED_BACK")).then_some(())
+    });
+    assert!(cluster.log().contains("restored without `driftless restore`"), "{}", cluster.log());
+    assert!(processes.iter().all(|p| p.is_alive()));
+
+    end_control_plane(&mut cluster);
+    fs::rename(&store, cluster.dir().join("older")).expect("nobody uses it");
+    fs::rename(&newer, &store).expect("nobody uses it");
+    cluster.start_control_plane();
+    for replicas in ["7", "6"] {
+        cluster.run(&["scale", "service", "web", "--replicas", replicas]).ok();
+        cluster.wait_ready("web", "40s");
+    }
+    let after = cluster.instances("web");
+    assert!(before.iter().all(|i| after.contains(i)), "{before:#?}\n{after:#?}");
+    assert!(processes.iter().all(|p| p.is_alive()));
+}
+
+#[test]
+fn agents_that_start_on_an_older_copy_of_the_store_stop_nothing_either() {
+    let mut cluster = Cluster::of_nodes(&["n1", "n2"]);
+    let (store, copied) = (cluster.dir().join("store"), cluster.dir().join("copied"));
+    end_control_plane(&mut cluster);
+    copy(&store, &copied);
+    cluster.start_control_plane();
+    let (_, processes) = running(&cluster);
+
+    // Nobody remembers how far the store had come.
+    ["n1", "n2"].iter().for_each(|node| cluster.kill_part(node));
+    end_control_plane(&mut cluster);
+    fs::remove_dir_all(&store).expect("nobody uses it");
+    fs::rename(&copied, &store).expect("nobody uses it");
+    cluster.start_control_plane();
+    ["n1", "n2"].iter().for_each(|node| cluster.start_agent(node));
+    until_nodes(&nodes(&cluster), Some("MostMissing"));
+    assert!(processes.iter().all(|p| p.is_alive()));
+    let shown = cluster.run(&["describe", "node", "n2"]).ok().stdout;
+    assert!(shown.contains("doesn't know 3 of the instances here"), "{shown}");
+}

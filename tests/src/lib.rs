@@ -4,8 +4,8 @@
 
 pub mod cluster;
 pub mod command;
-pub mod history;
 pub mod disk;
+pub mod history;
 pub mod http;
 pub mod network;
 pub mod part;

@@ -21,7 +21,7 @@ use crate::{
     counters::Counters,
     folds::Folds,
 };
-pub use wakes::Wakes;
+pub use wakes::{Bell, Place, Wakes};
 
 /// How long a caller waits until the cache has reached a revision.
 pub const REACH_MAX: Duration = Duration::from_secs(2);

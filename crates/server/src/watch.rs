@@ -3,16 +3,20 @@
 
 mod digests;
 mod opening;
+mod waiting;
 
-use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt};
 use model::{Filter, Object, Revision};
 use store::{Bookmark, Result, ShardSet, WatchItem, WatchOptions, WatchStream};
-use tokio::{
-    sync::watch,
-    time::{Instant, Sleep, sleep_until},
-};
+use tokio::time::Instant;
 
 use crate::{
     cache::Cache,
@@ -23,6 +27,7 @@ use crate::{
 
 use digests::digests;
 pub use opening::open;
+use waiting::Waiting;
 
 /// Groups that a watcher may lag before they are coalesced.
 pub const LAG_GROUPS_MAX: usize = 256;
@@ -38,8 +43,7 @@ const NODE_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The watch itself, without looking at whether it may be opened.
 pub fn stream_of(shared: Arc<Shared>, options: WatchOptions) -> WatchStream {
-    let watcher = Watcher::new(shared, options);
-    stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) }).boxed()
+    Watcher::new(shared, options).boxed()
 }
 
 /// Where it is.
@@ -58,8 +62,16 @@ enum Wanted {
     Also(Vec<u32>),
 }
 
+/// What is read of a watch.
 struct Watcher {
     shared: Arc<Shared>,
+    /// Until it should look again.
+    waiting: Waiting,
+    sight: Sight,
+}
+
+/// What a watcher knows and has to say.
+struct Sight {
     filter: Filter,
     at: At,
     incarnation: String,
@@ -69,14 +81,10 @@ struct Watcher {
     looked: Revision,
     /// Asked for; until it was answered by a bookmark.
     awaited: Option<Revision>,
-    shards: Option<watch::Receiver<ShardSet>>,
-    /// Moves when it should look again.
-    wake: watch::Receiver<Revision>,
     items: VecDeque<WatchItem>,
     /// Since when the reader could be told more.
     untold_since: Option<Instant>,
     bookmark_due: Instant,
-    alarm: Pin<Box<Sleep>>,
     ended: bool,
 }
 
@@ -90,98 +98,54 @@ impl Watcher {
                 None => filter.shards = shards.borrow_and_update().as_deref().cloned(),
             }
         }
-        let wake = match filter.node.as_str() {
-            "" => shared.wakes.progress(),
-            node => shared.wakes.node(node),
-        };
         shared.counters.watchers.add(1);
         shared.counters.node_watchers.add(usize::from(!filter.node.is_empty()));
         let bookmark_due = Instant::now() + shared.config.bookmark_every;
         let incarnation = shared.cache().incarnation.clone();
-        let mut watcher = Self {
+        let mut waiting = Waiting::new(&shared.wakes, &filter.node, bookmark_due, shards);
+        waiting.for_everything(&shared.wakes, min_revision > Revision::ZERO && !filter.node.is_empty());
+        let mut sight = Sight {
             filter,
             at: At::Nowhere,
             incarnation,
             told: Revision::ZERO,
             looked: Revision::ZERO,
             awaited: (min_revision > Revision::ZERO).then_some(min_revision),
-            shards,
-            wake,
             items: VecDeque::new(),
             untold_since: None,
             bookmark_due,
-            alarm: Box::pin(sleep_until(bookmark_due)),
             ended: false,
-            shared,
         };
-        if let Some(token) = resume.filter(|token| token.incarnation == watcher.incarnation) {
-            watcher.at = At::After(token.revision);
-            (watcher.told, watcher.looked) = (token.revision, token.revision);
+        if let Some(token) = resume.filter(|token| token.incarnation == sight.incarnation) {
+            sight.at = At::After(token.revision);
+            (sight.told, sight.looked) = (token.revision, token.revision);
         }
-        watcher
+        Self { shared, waiting, sight }
     }
 
-    async fn next(&mut self) -> Option<Result<WatchItem>> {
-        loop {
-            if let Some(item) = self.items.pop_front() {
-                return Some(Ok(item));
-            }
-            if self.ended {
-                return None;
-            }
-            self.look();
-            if self.items.is_empty() && !self.ended {
-                self.wait().await;
-            }
+    fn look(&mut self) {
+        let Self { shared, waiting, sight } = self;
+        sight.look(shared, waiting);
+        waiting.until(sight.due(shared));
+        if sight.awaited.is_none() {
+            waiting.for_everything(&shared.wakes, false);
         }
     }
+}
 
-    /// Until there may be something to say.
-    async fn wait(&mut self) {
-        let soon = self.untold_since.map(|since| since + self.soon());
-        let mut due = soon.map_or(self.bookmark_due, |soon| soon.min(self.bookmark_due));
-        if !self.filter.node.is_empty() {
-            due = due.min(Instant::now() + NODE_LOOK_EVERY);
+impl Sight {
+    /// Until when it needn't look if nothing happens.
+    fn due(&self, shared: &Shared) -> Instant {
+        let soon = self.untold_since.map(|since| since + soon(shared));
+        let due = soon.map_or(self.bookmark_due, |soon| soon.min(self.bookmark_due));
+        match self.filter.node.as_str() {
+            "" => due,
+            _ => due.min(Instant::now() + NODE_LOOK_EVERY),
         }
-        // A timer costs more than a look: it's kept while it's due at the same time.
-        if self.alarm.deadline() != due {
-            self.alarm.as_mut().reset(due);
-        }
-        let shards = async {
-            if let Some(shards) = &mut self.shards
-                && shards.changed().await.is_ok()
-            {
-                return shards.mark_changed();
-            }
-            // Nobody can change them, or no more.
-            std::future::pending().await
-        };
-        let awaited = self.awaited.filter(|_| !self.filter.node.is_empty());
-        let reached = async {
-            match awaited {
-                Some(awaited) => drop(self.shared.wakes.progress().wait_for(|revision| *revision >= awaited).await),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.wake.changed() => {}
-            () = reached => {}
-            () = shards => {}
-            () = self.alarm.as_mut() => {}
-        }
-    }
-
-    fn soon(&self) -> Duration {
-        let counters = &self.shared.counters;
-        let watchers = counters.watchers.get().saturating_sub(counters.node_watchers.get());
-        let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
-        SOON.max(SOON_PER_WATCHER * watchers)
     }
 
     /// Collects what there is to say, as of one moment.
-    fn look(&mut self) {
-        let shared = self.shared.clone();
-        self.wake.mark_unchanged();
+    fn look(&mut self, shared: &Shared, waiting: &mut Waiting) {
         let cache = shared.cache();
         let readiness = shared.current_readiness();
         if readiness != Readiness::Ready {
@@ -192,15 +156,15 @@ impl Watcher {
         }
         if matches!(self.at, At::After(revision) if revision > cache.revision) {
             // It comes from a server that is ahead.
-            self.bookmark_due = Instant::now() + self.shared.config.bookmark_every;
+            self.bookmark_due = Instant::now() + shared.config.bookmark_every;
             return;
         }
-        let wanted = self.wanted();
-        self.catch_up(&cache);
+        let wanted = waiting.another_set().and_then(|set| self.wanted(set));
+        self.catch_up(shared, &cache);
         if let Some(wanted) = wanted {
-            self.add_shards(&cache, wanted);
+            self.add_shards(shared, &cache, wanted);
         }
-        self.bookmark(&cache);
+        self.bookmark(shared, &cache);
     }
 
     fn end(&mut self, readiness: Readiness) {
@@ -209,7 +173,7 @@ impl Watcher {
         self.items.push_back(WatchItem::End { reason, message });
     }
 
-    fn catch_up(&mut self, cache: &Cache) {
+    fn catch_up(&mut self, shared: &Shared, cache: &Cache) {
         let position = match self.at {
             At::After(revision) => cache.ring.position_of(revision),
             At::Ring(position) => Some(position),
@@ -219,11 +183,11 @@ impl Watcher {
         match groups {
             None => {
                 let filter = self.filter.clone();
-                self.snapshot(cache, &filter, None);
+                self.snapshot(shared, cache, &filter, None);
             }
             Some(groups) if groups.len() > LAG_GROUPS_MAX => {
                 let (group, saved) = seen::coalesced(groups, &self.filter, self.told);
-                self.shared.counters.coalesced.add(saved);
+                shared.counters.coalesced.add(saved);
                 self.items.extend(group.map(WatchItem::Changes));
             }
             Some(groups) => {
@@ -234,7 +198,7 @@ impl Watcher {
                         self.items.push_back(WatchItem::Changes(group));
                     }
                 }
-                self.shared.counters.groups_sent.add(self.items.len());
+                shared.counters.groups_sent.add(self.items.len());
             }
         }
         self.at = At::Ring(cache.ring.end());
@@ -245,13 +209,13 @@ impl Watcher {
     }
 
     /// Everything that matches now.
-    fn snapshot(&mut self, cache: &Cache, filter: &Filter, partial: Option<Vec<u32>>) {
+    fn snapshot(&mut self, shared: &Shared, cache: &Cache, filter: &Filter, partial: Option<Vec<u32>>) {
         let revision = cache.revision;
         let only_shards = partial.is_some();
         self.items.push_back(WatchItem::SnapshotStart {
             incarnation: cache.incarnation.clone(),
             revision,
-            time: self.shared.now(),
+            time: shared.now(),
             partial,
         });
         let mut part: Vec<Object> = Vec::new();
@@ -266,13 +230,12 @@ impl Watcher {
         }
         self.items.push_back(WatchItem::SnapshotEnd { revision });
         self.told = revision;
-        self.shared.counters.snapshots_sent.add(1);
+        shared.counters.snapshots_sent.add(1);
     }
 
     /// The set of shards that is wanted from now on, if it's another. What went is not told of any more.
-    fn wanted(&mut self) -> Option<Wanted> {
-        let shards = self.shards.as_mut().filter(|shards| shards.has_changed().unwrap_or(false))?;
-        let next = shards.borrow_and_update().as_deref().cloned();
+    fn wanted(&mut self, set: ShardSet) -> Option<Wanted> {
+        let next = set.as_deref().cloned();
         let before = self.filter.shards.clone();
         match (before, next) {
             (before, next) if before == next => None,
@@ -290,25 +253,25 @@ impl Watcher {
     }
 
     /// Shards that are new to the watch get a snapshot of their own.
-    fn add_shards(&mut self, cache: &Cache, wanted: Wanted) {
+    fn add_shards(&mut self, shared: &Shared, cache: &Cache, wanted: Wanted) {
         match wanted {
             Wanted::All => {
                 self.filter.shards = None;
                 let filter = self.filter.clone();
-                self.snapshot(cache, &filter, None);
+                self.snapshot(shared, cache, &filter, None);
             }
             Wanted::Also(added) if added.is_empty() => {}
             Wanted::Also(added) => {
                 let filter = Filter { shards: Some(added.clone()), ..self.filter.clone() };
                 self.filter.shards.get_or_insert_default().extend(&added);
-                self.snapshot(cache, &filter, Some(added));
+                self.snapshot(shared, cache, &filter, Some(added));
             }
         }
     }
 
     /// Tells how far it is: when that is asked for, soon after something happened that the filter doesn't see, and
     /// every few seconds, then with digests.
-    fn bookmark(&mut self, cache: &Cache) {
+    fn bookmark(&mut self, shared: &Shared, cache: &Cache) {
         let now = Instant::now();
         let reached = self.awaited.is_some_and(|awaited| awaited <= self.looked);
         let periodic = now >= self.bookmark_due;
@@ -317,13 +280,13 @@ impl Watcher {
             Some(since) if untold => Some(since),
             _ => untold.then_some(now),
         };
-        let soon = self.untold_since.is_some_and(|since| now >= since + self.soon());
+        let soon = self.untold_since.is_some_and(|since| now >= since + soon(shared));
         if !(reached || periodic || soon) {
             return;
         }
-        let digests = if periodic { digests(cache, &self.filter, self.shared.config.shards) } else { Vec::new() };
+        let digests = if periodic { digests(cache, &self.filter, shared.config.shards) } else { Vec::new() };
         if periodic {
-            self.bookmark_due = now + self.shared.config.bookmark_every;
+            self.bookmark_due = now + shared.config.bookmark_every;
         }
         if reached {
             self.awaited = None;
@@ -334,20 +297,44 @@ impl Watcher {
             incarnation: cache.incarnation.clone(),
             revision: self.looked,
             digests,
-            time: self.shared.now(),
+            time: shared.now(),
         }));
-        self.shared.counters.bookmarks_sent.add(1);
+        shared.counters.bookmarks_sent.add(1);
+    }
+}
+
+/// How long a watcher that could be told more is left alone.
+fn soon(shared: &Shared) -> Duration {
+    let counters = &shared.counters;
+    let watchers = counters.watchers.get().saturating_sub(counters.node_watchers.get());
+    let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
+    SOON.max(SOON_PER_WATCHER * watchers)
+}
+
+impl Stream for Watcher {
+    type Item = Result<WatchItem>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(item) = self.sight.items.pop_front() {
+                return Poll::Ready(Some(Ok(item)));
+            }
+            if self.sight.ended {
+                return Poll::Ready(None);
+            }
+            if !self.waiting.is_over(cx) {
+                return Poll::Pending;
+            }
+            self.look();
+        }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.shared.counters.watchers.subtract(1);
-        if !self.filter.node.is_empty() {
+        if !self.sight.filter.node.is_empty() {
             self.shared.counters.node_watchers.subtract(1);
-            // Its own place is given up first.
-            self.wake = self.shared.wakes.progress();
-            self.shared.wakes.forget(&self.filter.node);
         }
     }
 }

@@ -3,21 +3,51 @@
 use std::{
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
 };
 
 use futures::{Stream, StreamExt, stream::BoxStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
 
-/// Messages in a row after which a stream that never has to wait looks whether the server drains. (The look costs about
-/// as much as the encoding of a small message, and each message of a quiet stream is followed by a wait anyway.)
+/// Messages in a row after which a stream that never has to wait looks whether the server drains. (Each message of a
+/// quiet stream is followed by a wait, and a look, anyway.)
 const IN_A_ROW_MAX: u8 = 64;
+
+/// Begins once, for everybody.
+#[derive(Clone, Default)]
+pub struct Drain {
+    token: CancellationToken,
+    /// As the token says, without its lock.
+    begun: Arc<AtomicBool>,
+}
+
+impl Drain {
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Release);
+        self.token.cancel();
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    pub async fn begun(&self) {
+        self.token.cancelled().await;
+    }
+}
 
 /// Passes a stream on until the drain. Pulls only when it is pulled: what isn't read stays where it's made.
 pub struct UntilDrain<T> {
     inner: Option<BoxStream<'static, Result<T, Status>>>,
-    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    drain: Drain,
+    wait: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Whom the drain wakes: it is told again only when that's another.
+    wakes: Option<Waker>,
     last: Option<Result<T, Status>>,
     in_a_row: u8,
 }
@@ -25,19 +55,26 @@ pub struct UntilDrain<T> {
 impl<T> UntilDrain<T> {
     pub fn new(
         inner: impl Stream<Item = Result<T, Status>> + Send + 'static,
-        drain: &CancellationToken,
+        drain: &Drain,
         last: Result<T, Status>,
     ) -> Self {
-        // A child of its own: a thousand streams don't meet at one lock for every message.
-        let drain = Box::pin(drain.child_token().cancelled_owned());
-        Self { inner: Some(inner.boxed()), drain, last: Some(last), in_a_row: 0 }
+        // A child of its own: a thousand streams don't meet at one lock.
+        let wait = Box::pin(drain.token.child_token().cancelled_owned());
+        Self { inner: Some(inner.boxed()), drain: drain.clone(), wait, wakes: None, last: Some(last), in_a_row: 0 }
     }
 }
 
 impl<T: Unpin> UntilDrain<T> {
     fn drained(&mut self, cx: &mut Context<'_>) -> bool {
         self.in_a_row = 0;
-        self.drain.as_mut().poll(cx).is_ready()
+        if self.drain.has_begun() {
+            return true;
+        }
+        if self.wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return false;
+        }
+        self.wakes = Some(cx.waker().clone());
+        self.wait.as_mut().poll(cx).is_ready()
     }
 
     fn last_word(&mut self) -> Poll<Option<Result<T, Status>>> {

@@ -15,7 +15,8 @@ use std::{
 
 use store::Store;
 use tokio::{runtime::Handle, sync::watch::Receiver, time::Instant};
-use tokio_util::sync::CancellationToken;
+
+use super::drain::Drain;
 
 /// The brake never holds for so few breaks.
 const STORM_MIN: usize = 2;
@@ -37,7 +38,7 @@ impl Default for Times {
 pub struct EarlyEnd {
     store: Arc<dyn Store>,
     times: Times,
-    drain: CancellationToken,
+    drain: Drain,
     ready: Option<Receiver<bool>>,
     brake: Mutex<Brake>,
     runtime: Handle,
@@ -45,12 +46,7 @@ pub struct EarlyEnd {
 
 impl EarlyEnd {
     /// Within a runtime, on which it acts later.
-    pub fn new(
-        store: Arc<dyn Store>,
-        times: Times,
-        drain: CancellationToken,
-        ready: Option<Receiver<bool>>,
-    ) -> Arc<Self> {
+    pub fn new(store: Arc<dyn Store>, times: Times, drain: Drain, ready: Option<Receiver<bool>>) -> Arc<Self> {
         Arc::new(Self { store, times, drain, ready, brake: Mutex::default(), runtime: Handle::current() })
     }
 
@@ -74,7 +70,7 @@ impl EarlyEnd {
     }
 
     fn held_back(&self) -> Option<&'static str> {
-        if self.drain.is_cancelled() {
+        if self.drain.has_begun() {
             return Some("this server drains");
         }
         if self.ready.as_ref().is_some_and(|ready| !*ready.borrow()) {

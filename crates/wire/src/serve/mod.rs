@@ -37,7 +37,7 @@ use tonic_health::{
 };
 use tower::util::MapResponseLayer;
 
-use self::{early_end::EarlyEnd, hub::Hub};
+use self::{drain::Drain, early_end::EarlyEnd, hub::Hub};
 use crate::{
     REQUEST_BYTES_MAX, error,
     rpc::{
@@ -121,7 +121,7 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
-    let drain = CancellationToken::new();
+    let drain = Drain::default();
     let cut = CancellationToken::new();
     let health = HealthReporter::new();
     let service = Service::new(api, &config, drain.clone());
@@ -136,7 +136,7 @@ pub async fn serve(
         .add_service(reflection().build_v1alpha()?);
     let serving = routes.serve_with_incoming_shutdown(incoming::incoming(listener, cut.clone()), async {
         shutdown.await;
-        drain.cancel();
+        drain.begin();
     });
     tokio::select! {
         served = serving => Ok(served?),
@@ -173,11 +173,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 }
 
 /// Says NOT_SERVING while not ready and while draining; then ends the health watches too.
-async fn report_health(
-    mut health: HealthReporter,
-    ready: Option<Receiver<bool>>,
-    drain: &CancellationToken,
-) -> Infallible {
+async fn report_health(mut health: HealthReporter, ready: Option<Receiver<bool>>, drain: &Drain) -> Infallible {
     let reported = async {
         let Some(mut ready) = ready else { return pending().await };
         loop {
@@ -194,7 +190,7 @@ async fn report_health(
     set_health(&health, ServingStatus::Serving).await;
     tokio::select! {
         never = reported => never,
-        () = drain.cancelled() => {}
+        () = drain.begun() => {}
     }
     set_health(&health, ServingStatus::NotServing).await;
     for service in SERVICES {
@@ -209,8 +205,8 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-async fn cut_after(drain: &CancellationToken, drain_max: Duration, cut: &CancellationToken) -> Infallible {
-    drain.cancelled().await;
+async fn cut_after(drain: &Drain, drain_max: Duration, cut: &CancellationToken) -> Infallible {
+    drain.begun().await;
     tokio::time::sleep(drain_max).await;
     tracing::warn!("connections that were still open after the drain are cut");
     cut.cancel();
@@ -221,14 +217,14 @@ async fn cut_after(drain: &CancellationToken, drain_max: Duration, cut: &Cancell
 struct Service {
     api: Arc<dyn Api>,
     name: String,
-    drain: CancellationToken,
+    drain: Drain,
     early_end: Arc<EarlyEnd>,
     hub: Arc<Hub>,
     watches: Arc<Semaphore>,
 }
 
 impl Service {
-    fn new(api: Arc<dyn Api>, config: &Config, drain: CancellationToken) -> Arc<Self> {
+    fn new(api: Arc<dyn Api>, config: &Config, drain: Drain) -> Arc<Self> {
         Arc::new(Self {
             early_end: EarlyEnd::new(api.clone(), config.early_end, drain.clone(), config.ready.clone()),
             api,

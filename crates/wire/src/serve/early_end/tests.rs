@@ -38,13 +38,13 @@ async fn the_brake_tells_a_crash_from_a_storm() {
 struct Bench {
     memory: Arc<Memory>,
     early_end: Arc<EarlyEnd>,
-    drain: CancellationToken,
+    drain: Drain,
     ready: watch::Sender<bool>,
 }
 
 impl Bench {
     fn new() -> Self {
-        let (memory, drain) = (Arc::new(Memory::default()), CancellationToken::new());
+        let (memory, drain) = (Arc::new(Memory::default()), Drain::default());
         let (ready, receiver) = watch::channel(true);
         let early_end = EarlyEnd::new(memory.clone(), Times::default(), drain.clone(), Some(receiver));
         Self { memory, early_end, drain, ready }
@@ -134,6 +134,6 @@ async fn a_server_that_goes_away_ends_nothing() {
     assert_eq!(bench.alive_after(301).await, 1);
     bench.ready.send_replace(true);
     drop(bench.attach("draining").await);
-    bench.drain.cancel();
+    bench.drain.begin();
     assert_eq!(bench.alive_after(10_000).await, 2);
 }

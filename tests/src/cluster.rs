@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    command::{self, Done, driftless, driftless_at, driftless_of_boot},
+    command::{self, Done, driftless, driftless_at, driftless_of_boot, driftless_without_cgroups},
     network::{Far, Hub},
     part::Part,
     processes::{self, Process},
@@ -134,6 +134,13 @@ impl Cluster {
         let data = data.to_str().expect("a temporary path is text");
         let agent = self.part(node, &["agent", "--node", node, "--data-dir", data]);
         self.parts.push(agent);
+    }
+
+    /// The same where no control group can be made, as in most containers.
+    pub fn start_agent_without_cgroups(&mut self, node: &str) {
+        let mut command = driftless_without_cgroups(&self.server);
+        command.args(["agent", "--node", node, "--data-dir"]).arg(self.node_dir(node));
+        self.parts.push(Part::of(self.dir.path(), node, command));
     }
 
     /// The same after a restart of the machine, as far as anything can tell: `boot_id` is a file with another boot id.

@@ -29,9 +29,8 @@ pub fn driftless(server: &str) -> Command {
 
 /// The same in a mount namespace where the machine's boot id is what that file says. Only root may make one.
 pub fn driftless_of_boot(server: &str, boot_id: &Path) -> Command {
-    let mut command = Command::new("unshare");
-    let become_it = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
-    command.args(["--mount", "sh", "-c", become_it]).arg(boot_id).arg(binary());
+    let mut command = in_own_mounts("mount --bind \"$0\" /proc/sys/kernel/random/boot_id");
+    command.arg(boot_id).arg(binary());
     aimed(command, server)
 }
 
@@ -40,6 +39,22 @@ pub fn driftless_at(far: &Far, server: &str) -> Command {
     let mut command = far.entering();
     command.arg(binary());
     aimed(command, server)
+}
+
+/// The same where control groups can be seen, but not made. Only root may.
+pub fn driftless_without_cgroups(server: &str) -> Command {
+    let all = "awk '$3 ~ /^cgroup2?$/ { print $2 }' /proc/mounts";
+    let each = "while read -r mount; do mount -o remount,bind,ro \"$mount\" || exit 1; done";
+    let mut command = in_own_mounts(&format!("{all} | {each}"));
+    command.arg("sh").arg(binary());
+    aimed(command, server)
+}
+
+/// Does `first` in a mount namespace of its own, then becomes the arguments after the next one.
+fn in_own_mounts(first: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &format!("{{ {first}; }} && exec \"$@\"")]);
+    command
 }
 
 fn aimed(mut command: Command, server: &str) -> Command {

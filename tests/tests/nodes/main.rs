@@ -12,4 +12,5 @@ mod outage;
 mod partition;
 mod strangers;
 mod together;
+mod unwell;
 mod watched;

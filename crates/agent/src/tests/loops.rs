@@ -1,5 +1,7 @@
 //! The loop's promises, one by one.
 
+use std::time::Duration;
+
 use api::v1;
 
 use super::world::*;
@@ -214,7 +216,7 @@ async fn a_known_store_that_lists_nothing_stops_nothing_until_somebody_vouches_f
     world.server.assign(confirmation("store-a"));
     let mut left = vec![world.sim.running().len()];
     for _ in 0..1200 {
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let now = world.sim.running().len();
         if left.last() != Some(&now) {
             left.push(now);
@@ -367,4 +369,43 @@ async fn what_was_stopped_for_good_is_not_started_by_an_agent_that_knows_nothing
     world.server.set_down(false);
     world.after(1).await;
     assert_eq!(world.sim.observe().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_changes_after_as_many_answers_as_the_check_says() {
+    let world = World::new();
+    let second = prost_types::Duration { seconds: 1, nanos: 0 };
+    let check = v1::Check { interval: Some(second), success_threshold: 2, failure_threshold: 3, ..tcp() };
+    world.server.assign(instance("web-0", readiness(check)));
+    world.until_ready(&[key("web-0")]).await;
+    for (well, answers) in [(false, 3), (true, 2), (false, 3)] {
+        let changed = tokio::time::Instant::now();
+        world.sim.set_well(&key("web-0"), well);
+        world.server.until(|server| server.status(&key("web-0")).unwrap().ready == well).await;
+        let took = changed.elapsed().as_secs_f64();
+        // The first of them comes at any moment within an interval, and intervals differ by a tenth.
+        let (least, most) = (0.9 * f64::from(answers - 1), 1.1 * f64::from(answers) + 0.1);
+        assert!((least..most).contains(&took), "{took} s for {answers} answers in a row");
+    }
+    assert_eq!(world.server.status(&key("web-0")).unwrap().restarts, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_alive_for_as_long_as_the_check_allows_is_left_alone() {
+    let world = World::new();
+    let second = prost_types::Duration { seconds: 1, nanos: 0 };
+    let check = v1::Check { interval: Some(second), failure_threshold: 5, ..tcp() };
+    let health = v1::Health { liveness: Some(check), ..Default::default() };
+    world.server.assign(instance("web-0", v1::InstanceTemplate { health: Some(health), ..Default::default() }));
+    world.until_ready(&[key("web-0")]).await;
+    for _ in 0..5 {
+        // At most four answers, then one that begins the count anew.
+        world.sim.set_well(&key("web-0"), false);
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        world.sim.set_well(&key("web-0"), true);
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+    }
+    assert_eq!(world.server.status(&key("web-0")).unwrap().restarts, 0);
+    world.sim.set_well(&key("web-0"), false);
+    world.server.until(|server| server.status(&key("web-0")).unwrap().restarts == 1).await;
 }

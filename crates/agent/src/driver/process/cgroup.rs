@@ -26,6 +26,8 @@ enum Version {
 }
 
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+/// The file of version 1 by which each of them limits.
+const FILES: [&str; 3] = ["memory.limit_in_bytes", "cpu.cfs_quota_us", "pids.max"];
 /// Microseconds in which a quota of CPU time may be used up.
 const PERIOD: u64 = 100_000;
 
@@ -39,17 +41,14 @@ impl Root {
     pub fn find() -> Self {
         let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounts: Vec<Mount<'_>> = text.lines().filter_map(Mount::read).collect();
-        let made = |mount: &Mount<'_>| {
-            let root = mount.point.join("driftless");
-            fs::create_dir_all(&root).is_ok().then_some(root)
-        };
+        let made = |mount: &Mount<'_>| Some(mount.point.join("driftless")).filter(|root| is_usable(root));
         let unified = mounts.iter().find(|m| m.kind == "cgroup2").and_then(made);
         let mut controllers = BTreeMap::new();
-        for name in CONTROLLERS {
+        for (name, file) in CONTROLLERS.into_iter().zip(FILES) {
             let split = mounts.iter().find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == name));
             if let Some(root) = unified.as_ref().filter(|root| delegate(root, name)) {
                 controllers.insert(name, (root.clone(), Version::Two));
-            } else if let Some(root) = split.and_then(made) {
+            } else if let Some(root) = split.and_then(made).filter(|root| root.join(file).exists()) {
                 controllers.insert(name, (root, Version::One));
             }
         }
@@ -126,6 +125,15 @@ impl Root {
 
 fn leaf(uid: &str, run: u64) -> String {
     format!("{uid}-{run}")
+}
+
+/// Whether groups can be made there: a folder that an earlier agent left says nothing, the mount may be read-only by now.
+fn is_usable(root: &Path) -> bool {
+    let trial = root.join(format!("trial-{}", std::process::id()));
+    let made = fs::create_dir_all(root).and_then(|()| make(&trial));
+    // What can't be removed is empty, and harms nothing.
+    let _ = fs::remove_dir(&trial);
+    made.is_ok()
 }
 
 fn make(group: &Path) -> io::Result<()> {

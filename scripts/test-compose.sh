@@ -3,7 +3,7 @@
 # can't be done on this machine; DRIFTLESS_COMPOSE_REQUIRED=1 makes that a failure.
 #
 # Where no Docker engine answers, one is started in namespaces of its own (processes, mounts, network), so that its
-# bridges, firewall rules and mounts are nobody else's, and all of it is gone with the script, however that ends.
+# bridges, firewall rules and mounts are nobody else's, and no process of it outlives the script, however that ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +11,8 @@ TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 # Bootstrapping a base takes minutes; it is made anew when what it is made of changes.
 BASE_TAR=$TARGET/compose/base-$(cksum < deploy/docker/base.sh | cut -d ' ' -f 1).tar
 TAG=${TAG:-test-$$}
+ENGINE=''
+ENGINE_DIR=''
 export DRIFTLESS_BASE=${DRIFTLESS_BASE:-driftless-base:$TAG}
 export DRIFTLESS_IMAGE=driftless:$TAG
 export DRIFTLESS_ETCD_IMAGE=driftless-etcd:$TAG
@@ -78,13 +80,27 @@ inside() { # DIR
 }
 
 in_namespaces() {
-    local dir status=0
-    dir=$(mktemp -d /var/tmp/driftless-engine.XXXXXX)
-    # shellcheck disable=SC2064 # that very directory
-    trap "rm -rf '$dir'; rmdir /sys/fs/cgroup/*/driftless-$TAG /sys/fs/cgroup/driftless-$TAG 2> /dev/null || true" EXIT
-    TAG=$TAG unshare --net --mount --pid --fork --kill-child --mount-proc "$0" inside "$dir" || status=$?
+    unshare --net --mount --pid --fork true 2> /dev/null || skip "no Docker engine answers, and namespaces can't be made"
+    ENGINE_DIR=$(mktemp -d /var/tmp/driftless-engine.XXXXXX)
+    trap end_engine EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    TAG=$TAG setpriv --pdeathsig KILL \
+        unshare --net --mount --pid --fork --kill-child --mount-proc "$0" inside "$ENGINE_DIR" &
+    ENGINE=$!
+    local status=0
+    wait "$ENGINE" || status=$?
     [ "$status" != 3 ] || skip "dockerd can't be started in namespaces of its own"
     return "$status"
+}
+
+end_engine() {
+    # With the first process of the namespaces ends every other.
+    kill -KILL "$ENGINE" 2> /dev/null || true
+    wait "$ENGINE" 2> /dev/null || true
+    # Those that end write to the last.
+    until rm -rf "$ENGINE_DIR" 2> /dev/null; do sleep 0.1; done
+    find /sys/fs/cgroup -depth -type d -path "*/driftless-$TAG*" -exec rmdir {} \; 2> /dev/null || true
 }
 
 if [ "${1:-}" = inside ]; then inside "$2"; fi

@@ -80,11 +80,11 @@ impl Unconfirmed {
         let Self { doubt, incarnation, instances } = self;
         let (reason, what) = match doubt {
             Doubt::OtherIncarnation => ("OtherIncarnation", "the store is another one than before"),
-            Doubt::MostMissing => ("MostMissing", "the store misses most of what is here"),
+            Doubt::MostMissing => ("MostMissing", "the store misses most of what it assigned here"),
         };
         let message = format!(
-            "{what} (incarnation {incarnation}): it doesn't know {instances} of the instances here; they run on until \
-             'driftless node confirm {node}' says that its word counts"
+            "{what} (incarnation {incarnation}) and doesn't know {instances} instances that are here; they run on until \
+             somebody vouches for it (driftless node confirm {node})"
         );
         condition("Confirmed", Some(false), reason, message)
     }

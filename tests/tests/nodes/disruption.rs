@@ -83,6 +83,23 @@ fn two_drains_at_once_go_one_after_the_other() {
 }
 
 #[test]
+fn a_drain_that_would_break_the_budget_waits_and_goes_on_once_it_may() {
+    let cluster = Cluster::of_nodes(&["n1", "n2"]);
+    let manifest = sleeper("web", 2, 2) + "  rollout: { max_surge: 0, max_unavailable: 1 }\n";
+    cluster.apply_with(manifest.as_bytes(), &["--wait"]).ok();
+    let mut watched = Watched::start(&cluster, 2);
+    cluster.run(&["drain", "n1", "--timeout", "1s"]).exits(5);
+    let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
+    services.until("the service says that it can't", LONG, |line| line.contains("BudgetSpent").then_some(()));
+    assert_eq!(cluster.instances("web").iter().filter(|i| i.node == "n1" && !i.deleting).count(), 1);
+
+    cluster.apply(&manifest.replace("max_surge: 0", "max_surge: 1")).ok();
+    watched.until("nothing is left on n1", |r| r.on("n1") == 0 && r.ready() == 2);
+    wait_drained(&cluster, "n1");
+    assert_eq!(watched.fewest_ready, 2);
+}
+
+#[test]
 fn an_instance_that_is_not_ready_holds_no_drain_up() {
     let cluster = Cluster::of_nodes(&["n1", "n2"]);
     cluster.run(&["cordon", "n2"]).ok();

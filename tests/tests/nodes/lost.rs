@@ -1,6 +1,7 @@
 //! Nodes that are not heard any more, and come back.
 
 use driftless_tests::{Cluster, cluster::condition};
+use serde_json::Value;
 
 use crate::watched::{LONG, Watched, sleeper};
 
@@ -57,4 +58,28 @@ fn nothing_is_replaced_when_most_nodes_vanish_at_once() {
     });
     let uids = |all: &[driftless_tests::cluster::Instance]| all.iter().map(|i| i.uid.clone()).collect::<Vec<_>>();
     assert_eq!(uids(&cluster.instances("web")), uids(&before));
+
+    // Once one of them is back the other is given its time, though it has been silent for long.
+    let mut watched = Watched::start(&cluster, 3);
+    cluster.start_agent("n2");
+    let lifted = placements.until_json("the alarm is over", LONG, |e| {
+        let reachable = condition(&e["resource"], "NodesReachable").filter(|c| c["status"] == "True")?;
+        Some(second_of_day(&reachable["lastTransitionTime"]))
+    });
+    watched.until("what was on n1 is replaced", |r| r.on("n1") == 0 && r.ready() == 3);
+    let instances = cluster.run(&["get", "instances", "-o", "json"]).ok().json();
+    let all = instances["items"].as_array().expect("a list");
+    let new: Vec<&Value> = all.iter().filter(|i| before.iter().all(|b| b.uid != i["metadata"]["uid"])).collect();
+    assert_eq!(new.len(), 1, "{instances}");
+    let waited = (second_of_day(&new[0]["metadata"]["createdTime"]) - lifted).rem_euclid(24.0 * 3600.0);
+    assert!((3.0..60.0).contains(&waited), "it was replaced {waited} s after the alarm was over");
+}
+
+/// Of a time as the server stamps it.
+fn second_of_day(time: &Value) -> f64 {
+    let text = time.as_str().unwrap_or_default();
+    let clock = text.split_once('T').map_or("", |(_, clock)| clock.trim_end_matches('Z'));
+    let parts: Vec<f64> = clock.split(':').filter_map(|part| part.parse().ok()).collect();
+    assert_eq!(parts.len(), 3, "no time: {time}");
+    parts[0] * 3600.0 + parts[1] * 60.0 + parts[2]
 }

@@ -133,5 +133,5 @@ fn agents_that_start_on_an_older_copy_of_the_store_stop_nothing_either() {
     until_nodes(&nodes(&cluster), Some("MostMissing"));
     assert!(processes.iter().all(|p| p.is_alive()));
     let shown = cluster.run(&["describe", "node", "n2"]).ok().stdout;
-    assert!(shown.contains("doesn't know 3 of the instances here"), "{shown}");
+    assert!(shown.contains("doesn't know 3 instances that are here"), "{shown}");
 }

@@ -99,8 +99,9 @@ impl Node {
     pub fn status(&self) -> v1::NodeStatus {
         let mut conditions = Vec::new();
         conditions.extend(self.unconfirmed.as_ref().map(|unconfirmed| unconfirmed.condition(&self.name)));
-        if let Some(trouble) = self.forgetful.as_ref().or(self.trouble.as_ref()) {
-            conditions.push(condition("DriverWorks", Some(false), "Trouble", trouble));
+        let forgetful = self.forgetful.as_ref().map(|why| ("CannotWrite", why));
+        if let Some((reason, why)) = forgetful.or_else(|| self.trouble.as_ref().map(|why| ("Trouble", why))) {
+            conditions.push(condition("DriverWorks", Some(false), reason, why));
         }
         v1::NodeStatus {
             observed_generation: 0,

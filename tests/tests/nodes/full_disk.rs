@@ -63,6 +63,7 @@ fn a_full_disk_touches_nothing_that_runs_is_told_and_is_over_by_itself() {
     );
     let shown = cluster.run(&["describe", "node", "n1"]).ok().stdout;
     assert!(shown.contains("DriverWorks") && shown.contains("is full"), "{shown}");
+    assert!(cluster.run(&["get", "nodes"]).ok().stdout.contains("CannotWrite"));
     unharmed(&cluster);
 
     // What is to be started says why it isn't.

@@ -57,6 +57,8 @@ fn an_empty_store_stops_nothing_and_the_old_one_finds_all_as_it_was() {
     until_nodes(&nodes(&cluster), Some("OtherIncarnation"));
     let shown = cluster.run(&["describe", "node", "n1"]).ok().stdout;
     assert!(shown.contains("OtherIncarnation") && shown.contains("driftless node confirm n1"), "{shown}");
+    let listed = cluster.run(&["get", "nodes"]).ok().stdout;
+    assert_eq!(listed.matches("OtherIncarnation").count(), 2, "{listed}");
     let told = cluster.run(&["history", "node", "n1"]).ok().stdout;
     assert!(told.contains("agent/n1"), "{told}");
 

@@ -50,6 +50,7 @@ static INFO: Info = Info {
         Column::new("CPU"),
         Column::new("MEMORY"),
         Column::new("DRIVER"),
+        Column::new("TROUBLE"),
         Column::wide("VERSION"),
         Column::wide("SILENT-SINCE"),
     ],
@@ -119,8 +120,16 @@ impl Kind for NodeKind {
             format!("{}m", capacity.cpu_millis),
             format!("{}Mi", capacity.memory_bytes >> 20),
             status.driver,
+            trouble(&status.conditions),
             status.agent_version,
             status.silent_since.map(|t| t.to_string()).unwrap_or_default(),
         ]
     }
+}
+
+/// Reasons of what the agent says is wrong; in full they are for `describe`.
+fn trouble(conditions: &[v1::Condition]) -> String {
+    let agents = conditions.iter().filter(|c| c.r#type != READY && c.r#type != DRAINED && c.status == "False");
+    let reasons: Vec<&str> = agents.map(|c| c.reason.as_str()).collect();
+    if reasons.is_empty() { "-".into() } else { reasons.join(",") }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::{
     Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogStream, Memory, NodeMemory, Result, StartError, Started,
-    Stop, Target,
+    Stop, Target, Trouble,
 };
 use crate::{
     Clock,
@@ -51,6 +51,8 @@ struct Machine {
     instances: HashMap<Arc<str>, Instance>,
     next_pid: i64,
     next_port: u16,
+    /// Nothing can be kept.
+    full: bool,
 }
 
 struct Instance {
@@ -85,6 +87,11 @@ impl Sim {
         machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.well = well);
     }
 
+    /// Its disk: while it's full nothing is kept, so nothing is started either.
+    pub fn set_full(&self, full: bool) {
+        self.machine.lock().expect("no holder panics").full = full;
+    }
+
     /// Names of what runs.
     pub fn running(&self) -> Vec<Key> {
         let machine = self.machine.lock().expect("no holder panics");
@@ -99,6 +106,12 @@ impl Sim {
         if let Some(instance) = machine.instances.get(uid).filter(|i| i.exit.borrow().is_none()) {
             instance.exit.send_replace(Some(Exit::new(how, self.clock.now())));
         }
+    }
+}
+
+impl Machine {
+    fn room(&self) -> Result<()> {
+        if self.full { Err(Trouble("simulated to be full".into())) } else { Ok(()) }
     }
 }
 
@@ -146,7 +159,9 @@ impl Driver for Sim {
     }
 
     async fn save_node(&self, memory: &NodeMemory) -> Result<()> {
-        self.machine.lock().expect("no holder panics").node = memory.clone();
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.room()?;
+        machine.node = memory.clone();
         Ok(())
     }
 
@@ -175,6 +190,7 @@ impl Driver for Sim {
         if machine.instances.get(&launch.id.uid).is_some_and(|i| i.exit.borrow().is_none()) {
             return Err(StartError::Busy);
         }
+        machine.room().map_err(|trouble| StartError::Trouble(trouble.0))?;
         let mut memory = launch.memory;
         let mut ports = BTreeMap::new();
         for port in &launch.template.ports {
@@ -220,14 +236,18 @@ impl Driver for Sim {
     }
 
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()> {
-        if let Some(instance) = self.machine.lock().expect("no holder panics").instances.get_mut(&id.uid) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.room()?;
+        if let Some(instance) = machine.instances.get_mut(&id.uid) {
             instance.ready = ready;
         }
         Ok(())
     }
 
     async fn note_stop(&self, id: &Id, stop: bool) -> Result<()> {
-        if let Some(instance) = self.machine.lock().expect("no holder panics").instances.get_mut(&id.uid) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.room()?;
+        if let Some(instance) = machine.instances.get_mut(&id.uid) {
             instance.stop = stop;
         }
         Ok(())

@@ -409,3 +409,42 @@ async fn what_is_not_alive_for_as_long_as_the_check_allows_is_left_alone() {
     world.sim.set_well(&key("web-0"), false);
     world.server.until(|server| server.status(&key("web-0")).unwrap().restarts == 1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_can_keep_nothing_says_so_starts_nothing_and_recovers() {
+    let world = World::new();
+    let keys = world.run(&["web-0", "web-1"]).await;
+    world.after(1).await;
+    world.sim.set_full(true);
+    world.after(60).await;
+    let cannot = [("DriverWorks".to_owned(), "CannotWrite".to_owned())];
+    assert_eq!(node_says(&world), cannot, "before anything has to be kept");
+    world.server.assign(instance("web-2", v1::InstanceTemplate::default()));
+    world.after(60).await;
+    let late = world.server.status(&key("web-2")).unwrap();
+    let said: Vec<_> = late.conditions.iter().map(|c| (c.reason.as_str(), c.message.as_str())).collect();
+    assert_eq!(said[0], ("NodeTrouble", "simulated to be full"));
+    let told = world.server.batches().len();
+    world.after(600).await;
+    assert_eq!(world.server.batches().len(), told, "it tries again and again, and has nothing new to say");
+    assert_eq!(world.sim.running(), keys);
+    world.sim.set_full(false);
+    world.after(30).await;
+    assert_eq!(world.sim.running().len(), 3);
+    assert_eq!(node_says(&world), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_works_on_a_full_disk_does_not_hide_that_it_is_full() {
+    let world = World::new();
+    let keys = world.run(&["web-0", "web-1"]).await;
+    world.after(1).await;
+    world.sim.set_full(true);
+    world.server.assign(instance("web-2", v1::InstanceTemplate::default()));
+    world.after(60).await;
+    world.server.delete(&keys[0]);
+    world.server.until(|server| !server.exists(&keys[0])).await;
+    world.after(1).await;
+    assert_eq!(world.sim.running(), keys[1..], "what was asked to go goes");
+    assert_eq!(node_says(&world), [("DriverWorks".into(), "CannotWrite".into())]);
+}

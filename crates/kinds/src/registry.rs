@@ -4,7 +4,10 @@ use std::{any::Any as StdAny, sync::Arc, time::Duration};
 
 use api::v1;
 use bytes::Bytes;
-use model::{Conditions, Decision, Domain, Key, Violation, fields::Fields};
+use model::{
+    Conditions, Decision, Domain, Key, Violation, Why,
+    fields::{self, Fields},
+};
 use prost::Message;
 use prost_types::Any;
 
@@ -97,6 +100,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// What an agent's report tells of it, for the history; without moving values. `after`: none where its record goes.
+    fn news(&self, before: &v1::Resource, after: Option<&v1::Resource>) -> Why {
+        changed_condition(before, after).unwrap_or_else(|| Why::new("Observed", "its status was reported"))
+    }
+
     /// How long it must have been ready until somebody who waits for it should believe that. For what says so by merely
     /// running.
     fn proof(&self, _resource: &v1::Resource) -> Duration {
@@ -105,6 +113,21 @@ pub trait Kind: Send + Sync {
 
     /// One cell for each of `Info::columns`.
     fn row(&self, resource: &v1::Resource) -> Vec<String>;
+}
+
+/// The first condition that says something else than before, or something at all.
+pub fn changed_condition(before: &v1::Resource, after: Option<&v1::Resource>) -> Option<Why> {
+    let of = |resource: &v1::Resource| {
+        let status = resource.status.clone().unwrap_or_default();
+        fields::conditions_of(&status.value.into()).unwrap_or_default()
+    };
+    let known = of(before);
+    let same =
+        |a: &v1::Condition, b: &v1::Condition| (&a.r#type, &a.status, &a.message) == (&b.r#type, &b.status, &b.message);
+    let new = of(after?).into_iter().find(|now| !known.iter().any(|before| same(before, now)))?;
+    let words = if new.message.is_empty() { &new.reason } else { &new.message };
+    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+    Some(Why::new("Condition", format!("{} is {}{words}", new.r#type, new.status)))
 }
 
 /// Under which claim a reconciler works.

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use api::v1;
 use kinds::{any, instance, node};
-use model::{Domain, Fence, Key, Revision};
+use model::{Domain, Fence, Key, Revision, Why};
 use prost_types::Any;
 use store::{Caller, Error, Note, Result, Write};
 
@@ -27,6 +27,8 @@ use crate::{
 const WRITES_MAX: usize = 100;
 /// Their encoded bytes. History entries repeat them, and 1 MiB is the most.
 const BYTES_MAX: usize = 400 * 1024;
+/// Different things that one entry tells of in words.
+const NEWS_SHOWN: usize = 3;
 /// Reports in one batch.
 const REPORTS_MAX: usize = 10_000;
 
@@ -99,7 +101,7 @@ impl Run<'_> {
     async fn chunk(&mut self, left: &mut VecDeque<Report>) -> Result<Option<Revision>> {
         for _ in 0..ATTEMPTS_MAX {
             let author = author(self.shared, self.caller, Domain::Agent);
-            let Chunk { step, taken, refused } = self.gather(&author, left)?;
+            let Chunk { step, taken, refused, news } = self.gather(&author, left)?;
             if !refused.is_empty() && !self.fresh {
                 // It may be newer than what this server has seen.
                 self.freshen().await?;
@@ -108,7 +110,7 @@ impl Run<'_> {
             let committed = match step.is_empty() {
                 true => Ok(None),
                 false => {
-                    let note = note(self.caller, step.writes.len());
+                    let note = note(self.caller, &news);
                     step.commit(self.shared, &author, Some(self.fence.clone()), note).await.map(Some)
                 }
             };
@@ -143,12 +145,13 @@ impl Run<'_> {
                 chunk.refused.push(report.key.clone());
                 continue;
             };
-            if let Some((write, done)) = merged(author, report, &record)? {
+            if let Some((write, done, news)) = merged(author, report, &record)? {
                 bytes += record.bytes.len();
                 if chunk.step.writes.len() == WRITES_MAX || (bytes > BYTES_MAX && !chunk.step.is_empty()) {
                     break;
                 }
                 chunk.step.add(write, done);
+                chunk.news.push((report.key.name().to_owned(), news));
             }
             chunk.taken += 1;
         }
@@ -177,30 +180,57 @@ struct Chunk {
     /// Reports that are dealt with once it's committed.
     taken: usize,
     refused: Vec<Key>,
+    /// What the step tells of each resource, by its name.
+    news: Vec<(String, Why)>,
 }
 
 /// None where nothing is new.
-fn merged(author: &Author, report: &Report, record: &Record) -> Result<Option<(Write, Done)>> {
+fn merged(author: &Author, report: &Report, record: &Record) -> Result<Option<(Write, Done, Why)>> {
     let key = &report.key;
     let kind = known_kind(key)?;
     let (uid, replaced) = (record.uid().to_owned(), record.revision);
     let done =
         |after| Done { key: key.clone(), uid: uid.clone(), root_uid: record.root_uid().to_owned(), replaced, after };
+    let before = rights::read(key, record)?;
     if report.gone && record.deleting {
         rights::remove(author, kind, key, record)?;
         let write = Write::Remove { key: key.clone(), uid: uid.clone(), revision: replaced };
-        return Ok(Some((write, done(None))));
+        return Ok(Some((write, done(None), kind.news(&before, None))));
     }
-    let before = rights::read(key, record)?;
     let next = v1::Resource { status: report.status.clone(), ..before.clone() };
     let after = rights::update(author, kind, before.clone(), next)?;
     if after.status == before.status {
         return Ok(None);
     }
-    Ok(Some((put(after.clone(), replaced), done(Some(after)))))
+    let news = kind.news(&before, Some(&after));
+    Ok(Some((put(after.clone(), replaced), done(Some(after)), news)))
 }
 
-fn note(caller: &Caller, writes: usize) -> Note {
-    let why = v1::Why { reason: "Observed".into(), message: format!("{writes} reported by the agent") };
+/// Who is told of the same counts together.
+fn note(caller: &Caller, news: &[(String, Why)]) -> Note {
+    let mut alike: Vec<(&Why, Vec<&str>)> = Vec::new();
+    for (name, why) in news {
+        match alike.iter_mut().find(|(known, _)| known == &why) {
+            Some((_, names)) => names.push(name),
+            None => alike.push((why, vec![name])),
+        }
+    }
+    let words = |(why, names): &(&Why, Vec<&str>)| match names.as_slice() {
+        [name] => format!("{name} {}", why.message),
+        names => format!("{} resources {}", names.len(), why.message),
+    };
+    let mut message = match alike.as_slice() {
+        // The entry names it.
+        [(why, names)] if names.len() == 1 => why.message.clone(),
+        some => some.iter().take(NEWS_SHOWN).map(words).collect::<Vec<_>>().join("; "),
+    };
+    if alike.len() > NEWS_SHOWN {
+        message += &format!("; and {} more", alike.len() - NEWS_SHOWN);
+    }
+    let reason = match alike.as_slice() {
+        [(why, _)] => why.reason,
+        _ => "Observed",
+    };
+    let why = v1::Why { reason: reason.into(), message };
     Note { verb: "report".into(), why, traceparent: caller.traceparent.clone() }
 }

@@ -4,9 +4,9 @@ use std::{any::Any as StdAny, sync::Arc, time::Duration};
 
 use api::v1;
 use bytes::Bytes;
-use model::{Conditions, Domain, Time, Violation, fields::Fields};
+use model::{Conditions, Domain, Time, Violation, Why, fields::Fields};
 
-use crate::{Column, Info, Kind, Rights, Template, text, typed};
+use crate::{Column, Info, Kind, Rights, Template, registry::changed_condition, text, typed};
 
 pub const KIND: &str = "Instance";
 pub const SPEC: &str = "driftless.v1.InstanceSpec";
@@ -75,6 +75,31 @@ impl Instance {
             (None, Some(exit)) if matches!(self.phase.as_str(), "BackOff" | "Failed") => Some(exit_words(exit)),
             _ => None,
         }
+    }
+}
+
+/// What happened between two statuses, the most telling first.
+fn news(before: &v1::InstanceStatus, after: &v1::InstanceStatus) -> Option<Why> {
+    let again = if after.restarts > before.restarts { "; started again" } else { "" };
+    let ready = after.conditions.iter().find(|c| c.r#type == READY);
+    if let Some(exit) = after.last_exit.as_ref().filter(|exit| before.last_exit.as_ref() != Some(exit)) {
+        return Some(Why::new("Exited", format!("{}{again}", exit_words(exit))));
+    }
+    match (before.ready, after.ready) {
+        (false, true) if !again.is_empty() => Some(Why::new("Ready", "started again, and ready")),
+        (false, true) => Some(Why::new("Ready", "ready")),
+        (true, false) => {
+            let why = ready.map(|c| if c.message.is_empty() { c.reason.as_str() } else { c.message.as_str() });
+            Some(Why::new("NotReady", format!("no longer ready: {}", why.unwrap_or("the agent doesn't say why"))))
+        }
+        _ if !again.is_empty() => Some(Why::new("Started", "started again, not ready yet")),
+        _ if before.phase != after.phase => Some(match after.phase.as_str() {
+            "Starting" => Why::new("Started", "started; its startup check has not passed yet"),
+            "Running" => Why::new("Started", "runs, not ready yet"),
+            "Stopping" => Why::new("Stopping", "is being stopped"),
+            phase => Why::new("Phase", format!("is {phase}")),
+        }),
+        _ => None,
     }
 }
 
@@ -170,6 +195,16 @@ impl Kind for InstanceKind {
             cpu_millis: text::cpu_millis(&requests.cpu).unwrap_or(0),
             memory_bytes: text::memory_bytes(&requests.memory).unwrap_or(0),
         }))
+    }
+
+    fn news(&self, before: &v1::Resource, after: Option<&v1::Resource>) -> Why {
+        let status = |resource: &v1::Resource| typed("status", resource.status.as_ref()).unwrap_or_default();
+        match after {
+            None => Why::new("Gone", "its process tree is gone"),
+            Some(after) => news(&status(before), &status(after))
+                .or_else(|| changed_condition(before, Some(after)))
+                .unwrap_or_else(|| Why::new("Observed", "its status was reported")),
+        }
     }
 
     fn proof(&self, resource: &v1::Resource) -> Duration {

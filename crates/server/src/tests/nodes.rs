@@ -236,3 +236,48 @@ async fn an_agents_watch_tells_of_its_node_at_once_and_of_nothing_else() {
     assert_eq!(began.elapsed(), std::time::Duration::ZERO);
     let store::WatchItem::Bookmark(_) = other.next().await else { panic!("nothing is bound to n2") };
 }
+
+/// Of the newest entry.
+async fn why(server: &Server) -> String {
+    let entries = server.entries(v1::HistoryRequest::default()).await.unwrap().entries;
+    let why = entries.last().and_then(|entry| entry.why.clone()).unwrap();
+    format!("{}: {}", why.reason, why.message)
+}
+
+#[tokio::test]
+async fn the_history_tells_what_a_report_says() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 3).await;
+    let up: Vec<_> = instances.iter().map(running).collect();
+    let report = async |reports: Vec<v1::InstanceReport>| {
+        server.report(&agent(), fence.clone(), "n1", batch(reports)).await.unwrap();
+        why(&server).await
+    };
+    assert_eq!(report(vec![up[0].clone()]).await, "Ready: ready");
+    assert_eq!(report(up.clone()).await, "Ready: 2 resources ready");
+    let change = |n: usize, change: &dyn Fn(&mut v1::InstanceStatus)| {
+        let mut changed = up[n].clone();
+        change(changed.status.as_mut().unwrap());
+        changed
+    };
+    let exit = v1::Exit { code: Some(3), log_tail: "starting\nno cheese".into(), ..Default::default() };
+    let exited = change(0, &|status| {
+        (status.ready, status.phase, status.last_exit) = (false, "BackOff".into(), Some(exit.clone()));
+        status.conditions =
+            vec![condition("Ready", Some(false), "BackOff", "it exited with code 3; starts again at ...")];
+    });
+    assert_eq!(report(vec![exited]).await, "Exited: exited with code 3: no cheese");
+    let restarted = change(0, &|status| (status.restarts, status.last_exit) = (1, Some(exit.clone())));
+    assert_eq!(report(vec![restarted]).await, "Ready: started again, and ready");
+    let failing = change(1, &|status| {
+        status.ready = false;
+        status.conditions = vec![condition("Ready", Some(false), "CheckFailing", "http: connection refused")];
+    });
+    let unlimited = change(2, &|status| {
+        status.conditions.push(condition("Limited", Some(false), "NotEnforced", "no cgroups here"))
+    });
+    assert_eq!(
+        report(vec![failing, unlimited]).await,
+        "Observed: web-abc-1 no longer ready: http: connection refused; web-abc-2 Limited is False: no cgroups here"
+    );
+}

@@ -18,6 +18,26 @@ pub async fn spec(
     manager: &str,
     mut change: impl FnMut(&mut DynamicMessage) -> anyhow::Result<()>,
 ) -> anyhow::Result<v1::Resource> {
+    resource(client, key, manager, |resource| {
+        let Some(spec) = &mut resource.spec else { bail!("{key} has no spec") };
+        let kind = kinds::kind(key.kind()).with_context(|| format!("kind {} is unknown here", key.kind()))?;
+        let descriptor = api::descriptors().get_message_by_name(kind.info().spec_type).context("the kind's message")?;
+        let decoded = DynamicMessage::decode(descriptor, spec.value.as_slice());
+        let mut message = decoded.context("the spec can't be decoded")?;
+        change(&mut message)?;
+        spec.value = prost::Message::encode_to_vec(&message);
+        Ok(())
+    })
+    .await
+}
+
+/// The same of the whole resource.
+pub async fn resource(
+    client: &Client,
+    key: &Key,
+    manager: &str,
+    mut change: impl FnMut(&mut v1::Resource) -> anyhow::Result<()>,
+) -> anyhow::Result<v1::Resource> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
         match attempt(client, key, manager, &mut change).await {
@@ -32,16 +52,11 @@ async fn attempt(
     client: &Client,
     key: &Key,
     manager: &str,
-    change: &mut impl FnMut(&mut DynamicMessage) -> anyhow::Result<()>,
+    change: &mut impl FnMut(&mut v1::Resource) -> anyhow::Result<()>,
 ) -> anyhow::Result<v1::Resource> {
     let mut resource = get(client, key).await?;
     let revision = resource.metadata.as_ref().map_or(0, |metadata| metadata.revision);
-    let Some(spec) = &mut resource.spec else { bail!("{key} has no spec") };
-    let kind = kinds::kind(key.kind()).with_context(|| format!("kind {} is unknown here", key.kind()))?;
-    let descriptor = api::descriptors().get_message_by_name(kind.info().spec_type).context("the kind's message")?;
-    let mut message = DynamicMessage::decode(descriptor, spec.value.as_slice()).context("the spec can't be decoded")?;
-    change(&mut message)?;
-    spec.value = prost::Message::encode_to_vec(&message);
+    change(&mut resource)?;
     let declaration = v1::Declaration { resource: Some(resource), expected_revision: Some(revision) };
     let request =
         v1::ApplyRequest { declarations: vec![declaration], field_manager: manager.into(), ..Default::default() };

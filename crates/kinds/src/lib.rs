@@ -31,7 +31,7 @@ mod text;
 mod view;
 
 pub use registry::{Column, Info, Kind, Reconciler, Rights, Scope, Template, any, typed};
-pub use text::{cpu_millis, memory_bytes};
+pub use text::{cpu_millis, held_by, memory_bytes};
 pub use view::{Item, Lookup, View, World};
 
 /// Every kind there is.

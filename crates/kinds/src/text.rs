@@ -20,6 +20,15 @@ pub fn duration(declared: Option<&prost_types::Duration>, default: Duration) -> 
     }
 }
 
+/// What a finalizer keeps, and who can help.
+pub fn held_by(key: &model::Key, finalizer: &str) -> String {
+    let (kind, name) = (key.kind().to_ascii_lowercase(), key.name());
+    format!(
+        "held by finalizer {finalizer:?}: whoever put it there takes it off when it's done; by hand: driftless delete \
+         {kind} {name} --drop-finalizer {finalizer}"
+    )
+}
+
 /// Cores as thousandths: "2", "0.5", "500m". Empty: 0.
 pub fn cpu_millis(text: &str) -> Option<u64> {
     if text.is_empty() {

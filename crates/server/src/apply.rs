@@ -92,7 +92,7 @@ impl Plan {
         one: &Declared,
     ) -> Result<()> {
         let record = bases.get(&one.key).map(AsRef::as_ref);
-        check(one, record)?;
+        check(one, manager, record)?;
         let (outcome, resource) = match record {
             None => (v1::Outcome::Created, self.create(shared, author, bases, one)?),
             Some(record) => match declare::merge(author, one, manager, rights::read(&one.key, record)?)? {
@@ -176,7 +176,7 @@ fn check_pins(shared: &Shared, pins: Option<&v1::Pins>) -> Result<()> {
 }
 
 /// What a declaration expects of what is there.
-fn check(one: &Declared, record: Option<&Record>) -> Result<()> {
+fn check(one: &Declared, manager: Manager, record: Option<&Record>) -> Result<()> {
     let conflict = |message: String| Err(Error::conflict(&one.key, message));
     match (one.expected, record.map(|record| record.revision)) {
         (Some(Revision::ZERO), Some(now)) => conflict(format!("expected not to exist, but it is at revision {now}")),
@@ -186,7 +186,10 @@ fn check(one: &Declared, record: Option<&Record>) -> Result<()> {
         (Some(expected), None) if expected != Revision::ZERO => {
             conflict(format!("expected at revision {expected}, but it doesn't exist"))
         }
-        _ if record.is_some_and(|record| record.deleting) => Err(Error::BeingDeleted(one.key.clone())),
+        // An edit may still take finalizers off.
+        _ if manager != Manager::Edit && record.is_some_and(|record| record.deleting) => {
+            Err(Error::BeingDeleted(one.key.clone()))
+        }
         _ => Ok(()),
     }
 }

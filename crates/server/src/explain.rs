@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use api::v1;
-use kinds::{Item, RECONCILERS, Scope, View, World, instance::Instance, node};
+use kinds::{Item, RECONCILERS, Scope, View, World, held_by, instance::Instance, node};
 use model::{Key, LEADER, Next, Revision, Time, Until, Why, shard_claim};
 use store::{Error, Result};
 
@@ -69,7 +69,7 @@ fn of_instance(world: &World, item: &Item, instance: &Instance) -> Next {
         false => why.because_of([node.clone()]),
     };
     if let Some(finalizer) = item.metadata().finalizers.first().filter(|_| item.deleting()) {
-        return Next::Blocked(Why::new("Finalizer", format!("held by finalizer {finalizer:?}")));
+        return Next::Blocked(Why::new("Finalizer", held_by(&item.key, finalizer)));
     }
     if item.deleting() {
         let words = format!("asked to go; waits until {} reports its process tree gone", node_words(instance));

@@ -8,6 +8,7 @@ use model::Key;
 use super::{apply, wait};
 use crate::{
     client::Client,
+    edit,
     exit::Trouble,
     output,
     standing::Goal,
@@ -19,6 +20,7 @@ use crate::{
   driftless delete service web
   driftless delete service/web service/api --no-wait
   driftless delete -f examples/web.yaml
+  driftless delete service web --drop-finalizer backup    'driftless why service web' says what holds a deletion
 
 Deleting what doesn't exist is no failure.")]
 pub struct Args {
@@ -33,6 +35,9 @@ pub struct Args {
     /// Instances go at once, whatever their service's disruption budget says; else deleting one asks for its eviction.
     #[arg(long)]
     now: bool,
+    /// Take this finalizer off, as if whoever put it there were done: the record may go then.
+    #[arg(long = "drop-finalizer", value_name = "FINALIZER")]
+    drop_finalizers: Vec<String>,
     /// Return as soon as deletion is asked for.
     #[arg(long)]
     no_wait: bool,
@@ -49,6 +54,9 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     if keys.is_empty() {
         return Err(Trouble::Usage("say what to delete: KIND NAME, or -f FILE".into()).into());
     }
+    for key in keys.iter().filter(|_| !args.drop_finalizers.is_empty()) {
+        drop_finalizers(client, key, &args.drop_finalizers).await?;
+    }
     let mut going = Vec::new();
     for key in &keys {
         match ask(client, key, args.now).await? {
@@ -61,6 +69,21 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         return output::print(&names.collect::<String>());
     }
     wait::until(client, going, &Goal::Deleted, wait::Hold::default(), args.timeout).await
+}
+
+async fn drop_finalizers(client: &Client, key: &Key, finalizers: &[String]) -> anyhow::Result<()> {
+    let dropped = edit::resource(client, key, "edit", |resource| {
+        let kept = resource.metadata.get_or_insert_default();
+        for finalizer in finalizers {
+            let at = kept.finalizers.iter().position(|one| one == finalizer);
+            let at =
+                at.ok_or_else(|| Trouble::NotFound(format!("{} has no finalizer {finalizer}", words::short(key))))?;
+            kept.finalizers.remove(at);
+        }
+        Ok(())
+    });
+    dropped.await?;
+    output::print(&format!("{} freed of {}\n", words::short(key), finalizers.join(", ")))
 }
 
 /// The resource as it is on its way out; none where it's gone already.

@@ -25,7 +25,7 @@ use crate::{
     instance::{self, Instance},
     node::{self, Node},
     placement,
-    text::count,
+    text::{count, held_by},
 };
 
 /// Moves in one step.
@@ -258,7 +258,8 @@ fn delete(view: &View<'_>, item: &Item, fleet: &Fleet<'_>) -> Decision {
             return Next::Wait(until, Why::new("Deleting", words).because_of(names));
         }
         if let Some(finalizer) = item.metadata().finalizers.first() {
-            return Next::Blocked(Why::new("Finalizer", format!("held by finalizer {finalizer:?}")));
+            let words = held_by(&item.key, finalizer);
+            return Next::Blocked(Why::new("Finalizer", words));
         }
         let remove = Move::Remove { key: item.key.clone(), uid: item.uid().into() };
         Next::Do(Step { verb: "remove", moves: vec![remove] }, Why::new("Deleted", "every instance is gone"))

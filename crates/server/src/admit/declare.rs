@@ -53,6 +53,7 @@ pub struct Declared {
     pub kind: &'static dyn Kind,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
+    pub finalizers: Vec<String>,
     pub owner: Option<v1::OwnerReference>,
     pub spec: Bytes,
     pub template: Template,
@@ -106,6 +107,7 @@ fn one(declaration: &v1::Declaration) -> Result<Declared, Vec<Violation>> {
     }
     violations.extend(syntax::labels("metadata.labels", &metadata.labels));
     violations.extend(syntax::annotations("metadata.annotations", &metadata.annotations));
+    violations.extend(syntax::finalizers("metadata.finalizers", &metadata.finalizers));
     violations.extend(metadata.owner.as_ref().and_then(|owner| check_owner(owner, &namespace)));
     let expected = declaration.expected_revision;
     if expected.is_some_and(|revision| revision < 0) {
@@ -129,6 +131,7 @@ fn one(declaration: &v1::Declaration) -> Result<Declared, Vec<Violation>> {
         kind,
         labels: metadata.labels,
         annotations: metadata.annotations,
+        finalizers: metadata.finalizers,
         owner: metadata.owner.map(|owner| v1::OwnerReference { namespace: owned_in(&owner, &namespace), ..owner }),
         spec,
         template,
@@ -220,7 +223,16 @@ pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1
         metadata.labels = declared.labels.clone();
         metadata.annotations = declared.annotations.clone();
     }
+    match manager {
+        // They are put there by whoever has something to finish, not by every manifest.
+        Manager::Apply if declared.finalizers.is_empty() => {}
+        Manager::Apply | Manager::Edit => metadata.finalizers = declared.finalizers.clone(),
+        Manager::Scale => {}
+    }
     let same_spec = message::same(type_name, &stored, &spec);
+    if metadata.deletion_time.is_some() && !(same_spec && frees(&current, &metadata)) {
+        return Err(Error::BeingDeleted(declared.key.clone()));
+    }
     if same_spec && current.metadata.as_ref() == Some(&metadata) {
         return Ok(Merged::Unchanged(current));
     }
@@ -234,6 +246,13 @@ pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1
     let value = if same_spec { stored } else { spec };
     let spec = wrap(type_name, value);
     Ok(Merged::Updated(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: current.status }))
+}
+
+/// Whether nothing but finalizers went, the one change that a resource on its way out still takes.
+fn frees(current: &v1::Resource, next: &v1::Metadata) -> bool {
+    let before = current.metadata.clone().unwrap_or_default();
+    let kept = next.finalizers.iter().all(|finalizer| before.finalizers.contains(finalizer));
+    kept && v1::Metadata { finalizers: next.finalizers.clone(), ..before } == *next
 }
 
 /// The spec once it's settled who says how many replicas there are.
@@ -288,6 +307,7 @@ pub fn draft(declared: &Declared, owner: Option<v1::OwnerReference>) -> Result<v
         name: key.name().into(),
         labels: declared.labels.clone(),
         annotations: declared.annotations.clone(),
+        finalizers: declared.finalizers.clone(),
         owner,
         ..Default::default()
     };

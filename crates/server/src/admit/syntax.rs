@@ -9,6 +9,7 @@ pub const NAME_MAX: usize = 63;
 /// `<name>-<10 digits of a template hash>-<slot below 10,000, or a few more>` must be a name too: 46 + 1 + 10 + 1 + 5.
 pub const PARENT_NAME_MAX: usize = 46;
 pub const LABELS_MAX: usize = 64;
+pub const FINALIZERS_MAX: usize = 16;
 pub const ANNOTATIONS_MAX: usize = 64;
 /// Keys and values of one resource's annotations.
 pub const ANNOTATION_BYTES_MAX: usize = 64 * 1024;
@@ -39,6 +40,22 @@ pub fn labels(field: &str, labels: &BTreeMap<String, String>) -> Vec<Violation> 
         violations.extend(qualified_name(&at, key));
         if !value.is_empty() && !is_word(value) {
             violations.push(Violation::new(at, format!("value {value:?}: {WORD}")));
+        }
+    }
+    violations
+}
+
+/// Who has something to finish before the record may go.
+pub fn finalizers(field: &str, finalizers: &[String]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if finalizers.len() > FINALIZERS_MAX {
+        violations.push(Violation::new(field, format!("{} of them; at most {FINALIZERS_MAX}", finalizers.len())));
+    }
+    for (i, finalizer) in finalizers.iter().enumerate() {
+        let at = format!("{field}[{i}]");
+        violations.extend(qualified_name(&at, finalizer));
+        if finalizers[..i].contains(finalizer) {
+            violations.push(Violation::new(at, format!("{finalizer:?} is there twice")));
         }
     }
     violations

@@ -110,3 +110,35 @@ async fn a_users_part_of_a_status_can_be_said_by_hand_and_nothing_else() {
     let said = message(server.update_status(&caller(), say(&key, child.uid, phase)).await);
     assert_eq!(said, "denied: a user may not write status.phase of Instance/default/web-abc-0");
 }
+
+fn held(finalizers: &[&str], replicas: i32) -> v1::Resource {
+    let mut resource = declared("web", &spec(replicas));
+    resource.metadata.get_or_insert_default().finalizers = finalizers.iter().map(|f| (*f).to_owned()).collect();
+    resource
+}
+
+#[tokio::test]
+async fn finalizers_are_put_there_by_who_names_them_and_only_taken_off_once_it_goes() {
+    let server = start().await;
+    let finalizers = async || metadata(&get(&server, &web()).await).finalizers;
+    let edit = async |resource| {
+        let request = v1::ApplyRequest { field_manager: "edit".into(), ..request([resource]) };
+        server.apply(&caller(), request).await
+    };
+    server.apply(&caller(), request([held(&["backup", "example.com/dns"], 1)])).await.unwrap();
+    server.apply(&caller(), request([held(&[], 2)])).await.unwrap();
+    assert_eq!(finalizers().await, ["backup", "example.com/dns"], "not every manifest speaks of them");
+    let said = message(server.apply(&caller(), request([held(&["a b", "c", "c"], 2)])).await);
+    assert!(said.contains("metadata.finalizers[0]") && said.contains("\"c\" is there twice"), "{said}");
+
+    delete(&server, asked(&web())).await.unwrap();
+    for (refused, why) in [(held(&["backup"], 3), "the spec"), (held(&["backup", "new"], 2), "one more")] {
+        assert_eq!(edit(refused).await.unwrap_err(), Error::BeingDeleted(web()), "{why} is no way out");
+    }
+    let applied = server.apply(&caller(), request([held(&["backup"], 2)])).await;
+    assert_eq!(applied.unwrap_err(), Error::BeingDeleted(web()), "a manifest declares; it ends nothing");
+    edit(held(&["backup"], 2)).await.unwrap();
+    assert_eq!(finalizers().await, ["backup"]);
+    edit(held(&[], 2)).await.unwrap();
+    assert!(finalizers().await.is_empty());
+}

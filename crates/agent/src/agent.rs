@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use api::v1;
@@ -18,7 +19,7 @@ use tokio::{
 use crate::{
     Clock, Config,
     assigned::View,
-    driver::{Driver, LogStream, Result},
+    driver::{Driver, LogPart, LogStream, Result},
     feed::Watcher,
     node::Node,
     outbox::Outbox,
@@ -117,7 +118,13 @@ impl LogSource for Logs {
         let key = Key::new("Instance", &start.namespace, &start.instance);
         let id = self.directory.lock().expect("no holder panics").get(&key).cloned();
         let id = id.ok_or(store::Error::NotFound(key))?;
-        let tail = start.tail.map(|lines| usize::try_from(lines).unwrap_or(0));
-        self.driver.logs(&id, tail, start.follow).await.map_err(|t| store::Error::Unavailable(t.0))
+        let age = start.since.and_then(|since| Duration::try_from(since).ok());
+        let part = LogPart {
+            previous: start.previous,
+            since: age.map(|age| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH)),
+            tail: start.tail.map(|lines| usize::try_from(lines).unwrap_or(0)),
+            follow: start.follow && !start.previous,
+        };
+        self.driver.logs(&id, part).await.map_err(|t| store::Error::Unavailable(t.0))
     }
 }

@@ -3,7 +3,11 @@
 //!
 //! `process` runs real processes under supervisors; `sim` runs nothing. Another one (Docker, say) needs this trait only.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use api::v1;
 use async_trait::async_trait;
@@ -209,8 +213,21 @@ pub trait Driver: Send + Sync + 'static {
     /// One health check; the error says what is wrong, for people.
     async fn probe(&self, target: &Target, probe: &Probe, timeout: Duration) -> Result<(), String>;
 
-    /// What the instance wrote, of the present run: the last lines, and with `follow` all that comes.
-    async fn logs(&self, id: &Id, tail: Option<usize>, follow: bool) -> Result<LogStream>;
+    /// What the instance wrote.
+    async fn logs(&self, id: &Id, part: LogPart) -> Result<LogStream>;
+}
+
+/// Which part of what an instance wrote. By default all that is kept of the present or last run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPart {
+    /// Of the run before.
+    pub previous: bool,
+    /// Only what was written since then, to the second.
+    pub since: Option<SystemTime>,
+    /// Only so many last lines.
+    pub tail: Option<usize>,
+    /// And all that comes, also of later runs, until the instance is gone.
+    pub follow: bool,
 }
 
 /// Whom a check is about.

@@ -79,6 +79,9 @@ enum Verb {
     Uncordon(verbs::node::Args),
     /// Move away what runs on a node, within every service's disruption budget.
     Drain(verbs::node::DrainArgs),
+    /// Vouch for what a node doubts.
+    #[command(subcommand)]
+    Node(verbs::node::NodeVerb),
 }
 
 /// They have a server of their own, or need none.
@@ -139,6 +142,7 @@ fn talk(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
             Verb::Cordon(args) => verbs::node::cordon(&client, args).await,
             Verb::Uncordon(args) => verbs::node::uncordon(&client, args).await,
             Verb::Drain(args) => verbs::node::drain(&client, args).await,
+            Verb::Node(verb) => verbs::node::run(&client, verb).await,
         };
         // Which server it was is half of what is wrong.
         let away = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(store::Error::Unavailable(_)));

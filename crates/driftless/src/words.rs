@@ -133,6 +133,14 @@ pub fn duration(text: &str) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(number * seconds_each).context("out of range")
 }
 
+/// "2026-01-31T08:00:00Z", or how long ago: "10m".
+pub fn since(text: &str) -> anyhow::Result<Time> {
+    match text.parse::<prost_types::Timestamp>() {
+        Ok(time) => Ok(Time::from(&time)),
+        Err(_) => Ok(now().minus(duration(text)?.min(Duration::from_secs(86_400 * 3_650)))),
+    }
+}
+
 /// How long ago, in at most two units: "4s", "3m20s", "5h", "12d".
 pub fn age(then: Option<&prost_types::Timestamp>, now: Time) -> String {
     let Some(then) = then else { return String::new() };

@@ -136,3 +136,60 @@ fn an_agent_killed_at_any_moment_loses_doubles_and_orphans_nothing() {
     cluster.run(&["delete", "service", "web", "--timeout", "20s"]).ok();
     assert!(sleeps(&cluster).is_empty());
 }
+
+#[test]
+fn a_store_that_is_not_known_stops_nothing_until_somebody_confirms_it() {
+    let mut cluster = Cluster::of_nodes(&["n1"]);
+    cluster.apply_with(sleeper("web", 2, 0).as_bytes(), &["--wait"]).ok();
+    let processes: Vec<Process> = cluster.instances("web").iter().map(|i| cluster.process_of(i)).collect();
+    cluster.kill_part("c1");
+    cluster.kill_part("server");
+    fs::remove_dir_all(cluster.dir().join("store")).expect("it's lost");
+    cluster.start_control_plane();
+
+    let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+    let said = nodes.until_json("the node doubts the store", LONG, |event| {
+        let doubt = condition(&event["resource"], "Confirmed").filter(|c| c["status"] == "False")?;
+        doubt["message"].as_str().map(str::to_owned)
+    });
+    assert!(said.contains("doesn't know 2 of the instances") && said.contains("driftless node confirm n1"), "{said}");
+    // It goes on working for that store meanwhile.
+    cluster.apply_with(sleeper("other", 1, 0).as_bytes(), &["--wait"]).ok();
+    assert!(processes.iter().all(|p| p.is_alive()));
+
+    cluster.run(&["node", "confirm", "nobody"]).exits(3).says("node/nobody not found");
+    let confirmed = cluster.run(&["node", "confirm", "n1"]).ok().stdout;
+    assert!(confirmed.starts_with("node/n1 confirmed"), "{confirmed}");
+    nodes.until_json("the node trusts the store", LONG, |event| {
+        condition(&event["resource"], "Confirmed").is_none_or(|c| c["status"] == "True").then_some(())
+    });
+    processes.iter().for_each(|p| p.wait_gone(LONG));
+    let other = cluster.instances("other").remove(0);
+    assert!(cluster.process_of(&other).is_alive() && other.restarts == 0, "what the store names runs on");
+}
+
+#[test]
+fn logs_of_the_run_before_and_since_a_time_come_through_the_server() {
+    let cluster = Cluster::of_nodes(&["n1"]);
+    let command = "command: [sh, -c, 'echo begin $$; sleep 1.5; echo later $$; exec sleep 86400']";
+    let talks = sleeper("web", 1, 0).replace("command: [sleep, '86400']", command);
+    assert!(talks.contains(command), "{talks}");
+    cluster.apply_with(talks.as_bytes(), &["--wait"]).ok();
+    let first = cluster.instances("web").remove(0);
+    cluster.run(&["logs", &first.name, "--previous"]).exits(1).says("was never restarted");
+    let follow = cluster.stream(&["logs", "-f", &first.name]);
+    follow.until("it has written all", LONG, |line| line.starts_with("later").then_some(()));
+    let recent = cluster.run(&["logs", &first.name, "--since", "0s"]).ok().stdout;
+    assert!(!recent.contains("begin"), "that was more than a second ago: {recent}");
+    let all = format!("begin {0}\nlater {0}\n", first.pid);
+    assert_eq!(cluster.run(&["logs", &first.name, "--since", "1h"]).ok().stdout, all);
+
+    cluster.process_of(&first).signal(Signal::KILL);
+    follow.until("it writes again", LONG, |line| (line.starts_with("later")).then_some(()));
+    assert_eq!(cluster.run(&["logs", &first.name, "--previous"]).ok().stdout, all);
+    assert_eq!(
+        cluster.run(&["logs", &first.name, "--previous", "--tail", "1"]).ok().stdout,
+        format!("later {}\n", first.pid)
+    );
+    cluster.run(&["logs", &first.name, "--previous", "-f"]).exits(2);
+}

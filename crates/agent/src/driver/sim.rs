@@ -11,11 +11,14 @@ use api::v1;
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt, stream};
 use model::Key;
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 use super::{
-    Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogStream, Memory, NodeMemory, Result, StartError, Started,
-    Stop, Target, Trouble,
+    Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogPart, LogStream, Memory, NodeMemory, Result, StartError,
+    Started, Stop, Target, Trouble,
 };
 use crate::{
     Clock,
@@ -29,13 +32,37 @@ pub struct Config {
     /// From the order until the tree is gone.
     pub stop_delay: Duration,
     pub capacity: v1::Capacity,
+    /// What is started and stopped is so on the next beat.
+    pub beat: Option<Beat>,
+}
+
+/// Moments at which everything happens that nodes do, so that machines go in lockstep and what happens between two beats
+/// is the controllers' doing alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Beat {
+    pub first: Instant,
+    pub every: Duration,
+}
+
+impl Beat {
+    /// The one that `now` belongs to, or the next: what follows from a beat at once belongs to it.
+    pub fn next(&self, now: Instant) -> Instant {
+        let since = now.saturating_duration_since(self.first);
+        let count = since.as_nanos() / self.every.as_nanos().max(1);
+        let this = self.first + self.every * u32::try_from(count).unwrap_or(u32::MAX);
+        if now.saturating_duration_since(this) < self.every / 100 { this } else { this + self.every }
+    }
+
+    async fn wait(&self) {
+        sleep_until(self.next(Instant::now())).await;
+    }
 }
 
 impl Default for Config {
     fn default() -> Self {
         // Far more than any test places.
         let capacity = v1::Capacity { cpu_millis: 1 << 40, memory_bytes: 1 << 60, instances: 1_000_000 };
-        Self { start_delay: Duration::ZERO, stop_delay: Duration::ZERO, capacity }
+        Self { start_delay: Duration::ZERO, stop_delay: Duration::ZERO, capacity, beat: None }
     }
 }
 
@@ -183,6 +210,9 @@ impl Driver for Sim {
     }
 
     async fn start(&self, launch: Launch) -> Result<Started, StartError> {
+        if let Some(beat) = &self.config.beat {
+            beat.wait().await;
+        }
         if !self.config.start_delay.is_zero() {
             tokio::time::sleep(self.config.start_delay).await;
         }
@@ -217,6 +247,9 @@ impl Driver for Sim {
 
     async fn stop(&self, id: &Id, how: Stop) -> Result<()> {
         let signal = if how == Stop::Gracefully { 15 } else { 9 };
+        if let Some(beat) = &self.config.beat {
+            beat.wait().await;
+        }
         if how == Stop::Gracefully && !self.config.stop_delay.is_zero() {
             tokio::time::sleep(self.config.stop_delay).await;
         }
@@ -264,7 +297,7 @@ impl Driver for Sim {
         if well { Ok(()) } else { Err("simulated to be unwell".into()) }
     }
 
-    async fn logs(&self, _id: &Id, _tail: Option<usize>, _follow: bool) -> Result<LogStream> {
+    async fn logs(&self, _id: &Id, _part: LogPart) -> Result<LogStream> {
         Ok(stream::empty().boxed())
     }
 }

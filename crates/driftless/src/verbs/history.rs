@@ -1,6 +1,6 @@
 //! `driftless history`: what happened to a resource and everything below it, or to all there is, step by step.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use api::{manifest, v1};
 use model::{Filter, Key, Time};
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, default_value_t = 50, allow_negative_numbers = true, value_parser = words::number(1..=LIMIT_MAX))]
     limit: i32,
     /// Only what happened since: a time (RFC 3339), or how long ago (10m).
-    #[arg(long, value_name = "TIME|DURATION", value_parser = since)]
+    #[arg(long, value_name = "TIME|DURATION", value_parser = words::since)]
     since: Option<Time>,
     /// Go on with what happens.
     #[arg(short, long)]
@@ -54,13 +54,6 @@ enum Output {
     Text,
     /// With fields before and after; one entry a line where it's followed.
     Json,
-}
-
-fn since(text: &str) -> anyhow::Result<Time> {
-    match text.parse::<prost_types::Timestamp>() {
-        Ok(time) => Ok(Time::from(&time)),
-        Err(_) => Ok(words::now().minus(words::duration(text)?.min(Duration::from_secs(86_400 * 3_650)))),
-    }
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {

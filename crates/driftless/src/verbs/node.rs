@@ -1,4 +1,4 @@
-//! `driftless cordon`, `uncordon`, `drain`: what may run on a node. The servers and controllers do the work; a drain goes
+//! `driftless cordon`, `uncordon`, `drain`, `node confirm`: what may run on a node. The servers and controllers do the work; a drain goes
 //! on when this program ends.
 
 use std::time::Duration;
@@ -32,6 +32,34 @@ pub struct DrainArgs {
     /// Only ask for it.
     #[arg(long)]
     no_wait: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub enum NodeVerb {
+    /// Vouch for the store, so that the node may stop what the store doesn't assign to it.
+    #[command(after_help = "Example:
+  driftless describe node n1          its condition Confirmed says how much runs there that the store doesn't know
+  driftless node confirm n1
+
+A node stops nothing merely because a store that it doesn't know, an empty or a restored one, doesn't name it. Look first
+whether it's the store that should be there; what isn't assigned to the node is stopped then, at most half of it at a time.")]
+    Confirm { node: String },
+}
+
+pub async fn run(client: &Client, verb: NodeVerb) -> anyhow::Result<()> {
+    match verb {
+        NodeVerb::Confirm { node } => confirm(client, &node).await,
+    }
+}
+
+/// Names the incarnation, so that whatever store comes after it has to be vouched for anew.
+async fn confirm(client: &Client, node: &str) -> anyhow::Result<()> {
+    let incarnation = client.api.cluster().await?.incarnation;
+    let value = Value::String(incarnation.clone());
+    edit::spec(client, &key(node)?, "edit", |spec| edit::set(spec, "confirmed_incarnation", value.clone())).await?;
+    output::print(&format!(
+        "node/{node} confirmed: it may stop what this store (incarnation {incarnation}) doesn't name\n"
+    ))
 }
 
 fn key(node: &str) -> anyhow::Result<Key> {

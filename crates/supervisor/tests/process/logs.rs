@@ -1,8 +1,11 @@
 //! What a program writes: bounded, and read back whole.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
-use agent::driver::{Driver, How};
+use agent::driver::{Driver, How, LogPart};
 use futures::StreamExt;
 
 use crate::world::*;
@@ -28,7 +31,11 @@ async fn logs_rotate_within_their_bound() {
 }
 
 async fn read(driver: &impl Driver, id: &agent::driver::Id, tail: Option<usize>) -> String {
-    let pieces: Vec<_> = driver.logs(id, tail, false).await.unwrap().collect().await;
+    part(driver, id, LogPart { tail, ..LogPart::default() }).await
+}
+
+async fn part(driver: &impl Driver, id: &agent::driver::Id, part: LogPart) -> String {
+    let pieces: Vec<_> = driver.logs(id, part).await.unwrap().collect().await;
     pieces.into_iter().map(|p| String::from_utf8(p.unwrap().to_vec()).unwrap()).collect()
 }
 
@@ -49,6 +56,47 @@ async fn the_tail_goes_back_over_rotated_files() {
 }
 
 #[tokio::test]
+async fn what_was_written_since_is_told_to_the_second_also_over_rotated_files() {
+    let mut world = World::new();
+    world.log_bytes = 20;
+    let driver = world.driver();
+    let launch = script("echo older; sleep 1.2; echo old; echo as old; sleep 1.2; echo new; echo newer");
+    exit(driver.start(launch.clone()).await.unwrap()).await;
+    let run = world.instance(&launch).join("runs/1");
+    assert!(run.join("log.1").exists() && run.join("times.1").exists(), "it was rotated");
+    let noted = [fs::read(run.join("times.1")).unwrap(), fs::read(run.join("times")).unwrap()].concat();
+    let millis = |record: &[u8]| u64::from_le_bytes(record[..8].try_into().unwrap());
+    let mut times: Vec<SystemTime> =
+        noted.chunks(16).map(|record| UNIX_EPOCH + Duration::from_millis(millis(record))).collect();
+    times.sort();
+    let since =
+        async |since, tail| part(&driver, &launch.id, LogPart { since: Some(since), tail, ..LogPart::default() }).await;
+    let (first, last) = (times[0], *times.last().unwrap());
+    let second = *times.iter().find(|time| **time > first + Duration::from_secs(1)).unwrap();
+    assert_eq!(since(first, None).await, "older\nold\nas old\nnew\nnewer\n");
+    assert_eq!(since(second, None).await, "old\nas old\nnew\nnewer\n");
+    assert_eq!(since(last, None).await, "new\nnewer\n");
+    assert_eq!(since(last, Some(1)).await, "newer\n", "the last lines of that");
+    assert_eq!(since(second, Some(3)).await, "as old\nnew\nnewer\n");
+    assert_eq!(since(last, Some(9)).await, "new\nnewer\n", "no more than that");
+    assert_eq!(since(last + Duration::from_secs(2), None).await, "", "nothing was written since");
+}
+
+#[tokio::test]
+async fn the_run_before_is_kept_beside_the_present_one() {
+    let world = World::new();
+    let driver = world.driver();
+    let launch = script("echo one");
+    exit(driver.start(launch.clone()).await.unwrap()).await;
+    let mut next = again(&launch, &Default::default());
+    next.template = script("echo two").template;
+    exit(driver.start(next).await.unwrap()).await;
+    assert_eq!(read(&driver, &launch.id, None).await, "two\n");
+    let previous = LogPart { previous: true, ..LogPart::default() };
+    assert_eq!(part(&driver, &launch.id, previous).await, "one\n");
+}
+
+#[tokio::test]
 async fn a_follower_misses_nothing_over_rotations_and_restarts() {
     let mut world = World::new();
     world.log_bytes = 1000;
@@ -59,7 +107,7 @@ async fn a_follower_misses_nothing_over_rotations_and_restarts() {
     );
     let first = script(&text.replace("{}", "a"));
     let started = driver.start(first.clone()).await.unwrap();
-    let mut follower = driver.logs(&first.id, None, true).await.unwrap();
+    let mut follower = driver.logs(&first.id, LogPart { follow: true, ..LogPart::default() }).await.unwrap();
     let mut got = String::new();
     let mut read_until = async |end: &str| {
         while !got.contains(end) {
@@ -87,7 +135,7 @@ async fn a_follower_gets_the_last_words_and_ends_with_the_instance() {
     let driver = world.driver();
     let launch = script("echo last words");
     exit(driver.start(launch.clone()).await.unwrap()).await;
-    let mut follower = driver.logs(&launch.id, None, true).await.unwrap();
+    let mut follower = driver.logs(&launch.id, LogPart { follow: true, ..LogPart::default() }).await.unwrap();
     let read = tokio::time::timeout(PATIENCE, follower.next()).await.expect("there is something");
     assert_eq!(read.unwrap().unwrap(), "last words\n");
     driver.forget(&launch.id).await.unwrap();

@@ -93,10 +93,18 @@ impl Service {
         let key = Key::new("Instance", &request.namespace, &request.instance);
         let object = self.api.get(&key).await?.ok_or_else(|| Error::NotFound(key.clone()))?;
         let corrupt = |error: prost::DecodeError| Error::Corrupt(format!("{key}: {error}"));
-        let spec = object.resource().map_err(corrupt)?.spec.unwrap_or_default();
+        let resource = object.resource().map_err(corrupt)?;
+        let (spec, status) = (resource.spec.unwrap_or_default(), resource.status.unwrap_or_default());
         let node = v1::InstanceSpec::decode(spec.value.as_slice()).map_err(corrupt)?.node;
+        let restarts = v1::InstanceStatus::decode(status.value.as_slice()).map_err(corrupt)?.restarts;
         if node.is_empty() {
             return Err(Error::Unavailable(format!("{key} is not placed on a node yet")));
+        }
+        if request.previous && restarts == 0 {
+            return Err(Error::invalid(
+                "previous",
+                format!("{key} was never restarted: there is no run before this one"),
+            ));
         }
         let start = v1::LogStart {
             id: 0,
@@ -104,6 +112,8 @@ impl Service {
             instance: request.instance,
             follow: request.follow,
             tail: request.tail,
+            previous: request.previous,
+            since: request.since,
         };
         match self.hub.open(&node, start).await {
             Some(opened) => opened,

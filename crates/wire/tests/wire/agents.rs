@@ -149,7 +149,7 @@ async fn instance(double: &Double, name: &str, node: &str) {
 }
 
 fn wanted(instance: &str, follow: bool) -> v1::LogsRequest {
-    v1::LogsRequest { namespace: "default".into(), instance: instance.into(), follow, tail: None }
+    v1::LogsRequest { namespace: "default".into(), instance: instance.into(), follow, ..Default::default() }
 }
 
 fn log(chunks: usize) -> (Arc<Log>, oneshot::Receiver<()>) {
@@ -230,4 +230,15 @@ async fn why_a_log_cannot_be_read() {
     instance(&double, "unreadable", "n1").await;
     elsewhere.serve_logs(log(0).0);
     assert_eq!(why("unreadable").await, Error::Unavailable("its log was deleted".into()));
+}
+
+#[tokio::test]
+async fn only_a_restarted_instance_has_a_run_before() {
+    let (double, server, remote) = one().await;
+    register(&remote).await;
+    instance(&double, "web-1", "n1").await;
+    remote.serve_logs(log(1).0);
+    let request = v1::LogsRequest { previous: true, ..wanted("web-1", false) };
+    let refused = soon(server.remote().logs(&agent(), request)).await.err().expect("it never was");
+    assert!(refused.to_string().contains("was never restarted"), "{refused}");
 }

@@ -9,7 +9,7 @@
 //!     lock                                    held by whoever keeps a run
 //!     stop                                    there while it is stopped for good
 //!     work/                                   where the program starts
-//!     runs/<n>/{env,supervisor,child,exit,log,log.1,..,ready}   of this run and the one before
+//!     runs/<n>/{env,supervisor,child,exit,log,log.1,..,times,times.1,..,ready}   of this run and the one before
 //! <data>/logs/<namespace>_<name>_<uid>/       logs of an instance that is gone
 //! ```
 //! Files are replaced whole. They are not synced to the disk unless a promise needs it: most of what they say is void

@@ -11,8 +11,8 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 
-use super::folder::Folder;
-use crate::driver::LogStream;
+use super::{folder::Folder, times};
+use crate::driver::{LogPart, LogStream};
 
 /// Of instances that are gone.
 #[derive(Clone, Copy, Debug)]
@@ -34,29 +34,23 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How soon a follower sees what was written.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
-/// The newest run's log, and with `follow` what comes, also of later runs, until the instance is gone.
-pub fn stream(folder: Folder, tail: Option<usize>, follow: bool) -> LogStream {
-    let reader = Reader { folder, run: 0, file: None, rest: Vec::new() };
-    let state = (reader, Some(tail), follow);
-    stream::unfold(state, |(reader, first, follow)| async move {
-        let (reader, read) = step(reader, first, follow).await?;
-        Some((read, (reader, None, follow)))
+/// One run's log, and with `follow` what comes, also of later runs, until the instance is gone.
+pub fn stream(folder: Folder, part: LogPart) -> LogStream {
+    let reader = Reader { folder, run: 0, part, opened: false, file: None, rest: Vec::new() };
+    stream::unfold(reader, |reader| async move {
+        let (reader, read) = step(reader).await?;
+        Some((read, reader))
     })
     .boxed()
 }
 
 /// The next piece; none at the end.
-async fn step(
-    mut reader: Reader,
-    first: Option<Option<usize>>,
-    follow: bool,
-) -> Option<(Reader, store::Result<Bytes>)> {
-    let mut first = first;
+async fn step(mut reader: Reader) -> Option<(Reader, store::Result<Bytes>)> {
     loop {
-        let taken = first.take();
         let work = move || {
-            if let Some(tail) = taken {
-                reader.open(tail);
+            if !std::mem::replace(&mut reader.opened, true) {
+                reader.run = reader.folder.newest_run().saturating_sub(u64::from(reader.part.previous));
+                reader.open(reader.part);
             }
             // Looked at before what is left is read: nothing is written once it's gone.
             let gone = !reader.folder.0.exists();
@@ -67,7 +61,7 @@ async fn step(
         reader = back;
         match read {
             Ok(bytes) if !bytes.is_empty() => return Some((reader, Ok(bytes))),
-            Ok(_) if follow && !gone => tokio::time::sleep(FOLLOW_PAUSE).await,
+            Ok(_) if reader.part.follow && !gone => tokio::time::sleep(FOLLOW_PAUSE).await,
             Ok(_) => return None,
             Err(e) => return Some((reader, Err(store::Error::Unavailable(format!("reading the log: {e}"))))),
         }
@@ -77,6 +71,8 @@ async fn step(
 struct Reader {
     folder: Folder,
     run: u64,
+    part: LogPart,
+    opened: bool,
     /// The file that is read. It's held, so a rotation takes nothing away.
     file: Option<File>,
     /// Files to read after it, oldest last.
@@ -84,23 +80,26 @@ struct Reader {
 }
 
 impl Reader {
-    /// Starts with the last lines of what is kept, or with all of it.
-    fn open(&mut self, tail: Option<usize>) {
-        self.run = self.folder.newest_run();
+    /// Starts where that part of the run begins.
+    fn open(&mut self, part: LogPart) {
         let dir = self.folder.run(self.run);
         // Newest first: log, log.1, ..
         let mut files: Vec<File> = Vec::new();
-        let mut wanted = tail;
-        for name in names(&dir) {
+        let mut wanted = part.tail;
+        for (name, times) in names(&dir, "log").zip(names(&dir, "times")) {
             let Ok(mut file) = File::open(&name) else { break };
-            let more = match wanted {
-                None => true,
-                Some(lines) => {
-                    let found = seek_lines(&mut file, lines).unwrap_or(0);
-                    wanted = Some(lines - found);
-                    found < lines
-                }
-            };
+            let mut more = true;
+            if let Some(lines) = wanted {
+                let found = seek_lines(&mut file, lines).unwrap_or(0);
+                wanted = Some(lines - found);
+                more = found < lines;
+            }
+            if let Some(since) = part.since {
+                let from = times::offset_since(&times, since).unwrap_or(0);
+                more &= from == 0;
+                // Where that fails more is shown than was asked for.
+                let _ = skip_to(&mut file, from);
+            }
             files.push(file);
             if !more {
                 break;
@@ -139,8 +138,10 @@ impl Reader {
                 return self.next_file();
             }
         }
-        if self.folder.newest_run() > self.run {
-            self.open(None);
+        let newest = self.folder.newest_run();
+        if newest > self.run && !self.part.previous {
+            self.run = newest;
+            self.open(LogPart::default());
             return Ok(self.file.is_some());
         }
         // The run's first file may not be there yet.
@@ -152,17 +153,23 @@ impl Reader {
     }
 }
 
+/// Goes no further back, and not past the end.
+fn skip_to(file: &mut File, offset: u64) -> io::Result<u64> {
+    let (at, end) = (file.stream_position()?, file.metadata()?.len());
+    file.seek(SeekFrom::Start(at.max(offset).min(end)))
+}
+
 /// Newest first.
-fn names(dir: &Path) -> impl Iterator<Item = PathBuf> {
+fn names(dir: &Path, kind: &'static str) -> impl Iterator<Item = PathBuf> {
     let dir = dir.to_owned();
-    (0..).map(move |n| dir.join(if n == 0 { "log".into() } else { format!("log.{n}") }))
+    (0..).map(move |n| dir.join(if n == 0 { kind.into() } else { format!("{kind}.{n}") }))
 }
 
 /// The files of a run that are newer than this one, newest first.
 fn newer_than(file: &File, dir: &Path) -> io::Result<Vec<File>> {
     let inode = file.metadata()?.ino();
     let mut newer = Vec::new();
-    for name in names(dir) {
+    for name in names(dir, "log") {
         match File::open(&name) {
             Ok(found) if found.metadata()?.ino() == inode => return Ok(newer),
             Ok(found) => newer.push(found),
@@ -215,7 +222,7 @@ pub fn put_away(data: &Path, folder: &Folder, retention: &Retention) -> io::Resu
         fs::create_dir_all(&target)?;
     }
     for run in newest.saturating_sub(1)..=newest {
-        for (n, file) in names(&folder.run(run)).take_while(|name| name.exists()).enumerate() {
+        for (n, file) in names(&folder.run(run), "log").take_while(|name| name.exists()).enumerate() {
             if target.exists() && file.metadata()?.len() > 0 {
                 fs::rename(&file, target.join(format!("{run}.log.{n}")))?;
             }

@@ -12,6 +12,7 @@ mod launch;
 mod logs;
 mod ports;
 mod reap;
+mod times;
 
 use std::{
     collections::HashMap,
@@ -39,8 +40,8 @@ use self::{
 };
 use crate::{
     driver::{
-        Driver, Exit, Found, FoundRun, How, Id, Launch, LogStream, Memory, NodeMemory, Result, StartError, Started,
-        Stop, Target, Trouble,
+        Driver, Exit, Found, FoundRun, How, Id, Launch, LogPart, LogStream, Memory, NodeMemory, Result, StartError,
+        Started, Stop, Target, Trouble,
     },
     health,
     template::{Limits, Probe, Restart},
@@ -222,9 +223,9 @@ impl Driver for Process {
         health::probe(target, probe, timeout, &exec).await
     }
 
-    async fn logs(&self, id: &Id, tail: Option<usize>, follow: bool) -> Result<LogStream> {
+    async fn logs(&self, id: &Id, part: LogPart) -> Result<LogStream> {
         let folder = Folder::of(&self.0.config.data_dir, id);
-        Ok(logs::stream(folder, tail, follow))
+        Ok(logs::stream(folder, part))
     }
 }
 

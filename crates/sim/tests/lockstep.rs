@@ -49,6 +49,10 @@ struct Steps {
 
 impl Steps {
     fn add(&mut self, moved: Moved) {
+        // A step has an entry for each root that it touches.
+        if moved.instances.is_empty() {
+            return;
+        }
         match moved.verb.as_str() {
             "bind" => self.placement.push(moved),
             "create" | "stop" | "remove" => self.service.push(moved),

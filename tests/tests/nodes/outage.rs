@@ -171,7 +171,7 @@ fn a_store_that_is_not_known_stops_nothing_until_somebody_confirms_it() {
 #[test]
 fn logs_of_the_run_before_and_since_a_time_come_through_the_server() {
     let cluster = Cluster::of_nodes(&["n1"]);
-    let command = "command: [sh, -c, 'echo begin $$; sleep 1.5; echo later $$; exec sleep 86400']";
+    let command = "command: [sh, -c, 'echo begin $$$$; sleep 1.5; echo later $$$$; exec sleep 86400']";
     let talks = sleeper("web", 1, 0).replace("command: [sleep, '86400']", command);
     assert!(talks.contains(command), "{talks}");
     cluster.apply_with(talks.as_bytes(), &["--wait"]).ok();

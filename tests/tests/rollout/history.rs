@@ -51,8 +51,9 @@ fn an_entry_says_who_under_which_claim_why_and_what_changed() {
     assert!(created["claim"].as_str().is_some_and(|claim| claim.starts_with("shard-")), "{created}");
     assert!(created["epoch"].is_string() && created["why"]["reason"] == "TooFew", "{created}");
     assert!(created["actor"].as_str().is_some_and(|actor| actor.starts_with("controller/")), "{created}");
-    followed.until_json("the agent's report is told", SOON, |e| {
-        (e["verb"] == "report" && e["actor"].as_str()?.starts_with("agent/")).then_some(())
+    followed.until_json("the agent's report is told, with what happened", SOON, |e| {
+        let of_agent = e["verb"] == "report" && e["actor"].as_str()?.starts_with("agent/");
+        (of_agent && e["why"]["reason"] == "Ready" && e["why"]["message"] == "ready").then_some(())
     });
 
     let before = cluster.revision("web");

@@ -14,7 +14,7 @@ use crate::{descriptors, v1};
 pub const API_VERSION: &str = "driftless/v1";
 const TOP: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 /// What users say in `metadata`; the rest is the server's and ignored.
-const DECLARED: [&str; 5] = ["name", "namespace", "labels", "annotations", "owner"];
+const DECLARED: [&str; 6] = ["name", "namespace", "labels", "annotations", "finalizers", "owner"];
 
 pub struct Reader<'a> {
     source: &'a str,

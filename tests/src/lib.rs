@@ -11,6 +11,7 @@ pub mod network;
 pub mod part;
 pub mod processes;
 pub mod python;
+pub mod root;
 pub mod skip;
 pub mod stranger;
 pub mod stream;

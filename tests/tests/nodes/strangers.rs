@@ -6,6 +6,7 @@ use driftless_tests::{
     Cluster,
     cluster::Instance,
     processes::{Process, look_until},
+    root,
     stranger::{self, Stranger},
     tree,
 };
@@ -39,6 +40,9 @@ fn running(cluster: &Cluster, service: &str) -> (Instance, Process, Process) {
 
 #[test]
 fn a_stranger_with_the_number_of_what_ended_without_an_agent_lives_and_the_exit_is_the_real_one() {
+    if !root::may("choose a process's number") {
+        return;
+    }
     stranger::adopt_orphans();
     let mut cluster = Cluster::of_nodes(&["n1"]);
     let go = cluster.dir().join("go");
@@ -68,6 +72,9 @@ fn a_stranger_with_the_number_of_what_ended_without_an_agent_lives_and_the_exit_
 
 #[test]
 fn strangers_with_the_numbers_of_a_run_whose_keeper_was_killed_too_live_and_the_rest_of_its_tree_goes() {
+    if !root::may("choose a process's number") {
+        return;
+    }
     stranger::adopt_orphans();
     let mut cluster = Cluster::of_nodes(&["n1"]);
     let go = cluster.dir().join("go");

@@ -62,6 +62,27 @@ pub fn replace(current: &Bytes, next: &Bytes, own: Fields) -> Result<Bytes, pros
         .freeze())
 }
 
+/// The message in that field. Where it's there several times, all of them together, as the wire format asks for.
+pub fn inner(message: &Bytes, number: u32) -> Result<Bytes, prost::DecodeError> {
+    let mut inner = BytesMut::new();
+    for (_, mut field) in split(message)?.into_iter().filter(|(n, _)| *n == number) {
+        decode_key(&mut field)?;
+        decode_varint(&mut field)?;
+        inner.extend_from_slice(&field);
+    }
+    Ok(inner.freeze())
+}
+
+/// `message` with that one in that field, instead of what it has there.
+pub fn with_inner(message: &Bytes, number: u32, inner: &Bytes) -> Result<Bytes, prost::DecodeError> {
+    let mut out = BytesMut::new();
+    split(message)?.iter().filter(|(n, _)| *n != number).for_each(|(_, field)| out.extend_from_slice(field));
+    encode_key(number, WireType::LengthDelimited, &mut out);
+    encode_varint(inner.len() as u64, &mut out);
+    out.extend_from_slice(inner);
+    Ok(out.freeze())
+}
+
 /// The numbers of the fields in which two messages differ.
 pub fn changed(a: &Bytes, b: &Bytes) -> Result<Vec<u32>, prost::DecodeError> {
     let (a, b) = (split(a)?, split(b)?);

@@ -13,6 +13,7 @@ mod fleet;
 mod plan;
 mod status;
 mod target;
+mod template;
 #[cfg(test)]
 mod tests;
 

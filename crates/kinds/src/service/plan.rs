@@ -19,6 +19,7 @@ use super::{
     fleet::{Fleet, One},
     status,
     target::{Going, Target},
+    template,
 };
 use crate::{
     Item, Reconciler, Scope, View, World, any, config,
@@ -284,7 +285,7 @@ fn draft(item: &Item, target: &Target, slot: u32) -> Draft {
     Draft {
         key: item.key.sibling(instance::KIND, &format!("{}-{}-{slot}", metadata.name, target.hash)),
         labels: metadata.labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-        spec: any(instance::SPEC, &spec),
+        spec: template::with_all_declared(any(instance::SPEC, &spec), item, target),
         status: None,
     }
 }

@@ -254,7 +254,8 @@ pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
         add(&shared.stats.divergences, 1);
         let key = new.as_ref().or(old.as_ref()).map(|item| item.key.to_string()).unwrap_or_default();
         let revision = |item: &Option<Arc<kinds::Item>>| item.as_ref().map_or(0, |i| i.revision.0);
-        warn!(%key, cached = revision(old), stored = revision(new), "the cache was wrong here");
+        let altered = old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| old.revision == new.revision);
+        warn!(%key, cached = revision(old), stored = revision(new), altered, "the cache was wrong here");
     }
     wake(shared, &changed);
     Ok(revision)

@@ -7,6 +7,8 @@ VENV=target/venv
 # The Python client's packages; another version list makes the environment anew.
 PYTHON_PACKAGES="grpcio==1.85.* grpcio-tools==1.85.*"
 
+# Some users' paths leave the system's programs out.
+PATH="$PATH:/usr/sbin:/sbin"
 missing=()
 need() { # COMMAND PACKAGE
     command -v "$1" > /dev/null || missing+=("$2")
@@ -65,6 +67,7 @@ for part in "$@"; do
         test)
             need etcd etcd-server
             need ip iproute2 # networks that tests pull the cable of
+            need iptables iptables # what lets some of it through
             python3 -c 'import venv, ensurepip' 2> /dev/null || missing+=(python3-venv)
             ;;
         compose)

@@ -31,6 +31,8 @@ pub struct Far {
     cable: String,
     /// The hub's address, as it's reached from there.
     pub hub: Ipv4Addr,
+    /// Its own.
+    pub address: Ipv4Addr,
 }
 
 impl Hub {
@@ -63,7 +65,7 @@ impl Hub {
         ip(&["link", "add", &cable, "type", "veth", "peer", "name", "far", "netns", &pid]);
         ip(&["address", "add", &format!("{here}/24"), "dev", &cable]);
         ip(&["link", "set", &cable, "up"]);
-        let far = Far { holder, cable, hub: here };
+        let far = Far { holder, cable, hub: here, address: there };
         far.ip(&["link", "set", "lo", "up"]);
         far.ip(&["address", "add", &format!("{there}/24"), "dev", "far"]);
         far.ip(&["link", "set", "far", "up"]);
@@ -91,6 +93,24 @@ impl Far {
 
     pub fn heal(&self) {
         ip(&["link", "set", &self.cable, "up"]);
+    }
+
+    /// From now on nothing that is sent from there gets to these ports of TCP; answers from them still come in. What waits
+    /// to be sent is sent again once it's let through.
+    pub fn hold_back(&self, ports: &[u16]) {
+        for port in ports {
+            let port = port.to_string();
+            self.iptables(&["-A", "OUTPUT", "-p", "tcp", "--dport", &port, "-j", "DROP"]);
+        }
+    }
+
+    pub fn let_through(&self) {
+        self.iptables(&["-F", "OUTPUT"]);
+    }
+
+    fn iptables(&self, arguments: &[&str]) {
+        let mut command = self.entering();
+        run(command.args(["iptables", "-w"]).args(arguments));
     }
 
     fn ip(&self, arguments: &[&str]) {

@@ -36,6 +36,8 @@ pub struct Setup {
     pub data_dir: Option<PathBuf>,
     /// Certificate files for TLS with client certificates.
     pub tls: Option<TlsFiles>,
+    /// The address that the members listen on; none: loopback. They don't prove who they are to each other.
+    pub host: Option<Ipv4Addr>,
     /// Losing data with the power is fine for most tests, and much quicker.
     pub fsync: bool,
 }
@@ -85,7 +87,10 @@ impl Etcd {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let data = setup.data_dir.clone().unwrap_or_else(|| dir.path().into());
         let addresses: Vec<(SocketAddr, SocketAddr)> =
-            free_ports(2 * members).chunks(2).map(|p| (p[0], p[1])).collect();
+            free_ports(setup.host.unwrap_or(Ipv4Addr::LOCALHOST), 2 * members)
+                .chunks(2)
+                .map(|p| (p[0], p[1]))
+                .collect();
         let peers: Vec<String> = addresses.iter().enumerate().map(|(i, (_, p))| format!("m{i}=http://{p}")).collect();
         let members = addresses.iter().enumerate().map(|(i, (client, peer))| {
             let command = arguments(&format!("m{i}"), *client, *peer, &peers.join(","), &data, &setup);
@@ -179,10 +184,28 @@ impl Etcd {
         matches!(status, Ok(Ok(status)) if status.header().map(|h| h.member_id()) == Some(status.leader()))
     }
 
+    /// The ports that clients are answered on.
+    pub fn ports(&self) -> Vec<u16> {
+        self.members.iter().map(|m| m.address.port()).collect()
+    }
+
     /// Starts that member again, with its data.
     pub async fn restart(&mut self, index: usize) {
-        self.members[index].kill();
-        self.members[index].spawn();
+        self.restart_all(&[index]).await;
+    }
+
+    /// Starts these members again, with their data, and returns when all of them answer.
+    pub async fn restart_all(&mut self, members: &[usize]) {
+        for index in members {
+            self.members[*index].kill();
+            self.members[*index].spawn();
+        }
+        for index in members {
+            self.wait_answers(*index).await;
+        }
+    }
+
+    async fn wait_answers(&mut self, index: usize) {
         let deadline = Instant::now() + START_MAX;
         while !self.answers(index).await {
             let log = self.members[index].log_tail();
@@ -292,8 +315,8 @@ fn arguments(name: &str, client: SocketAddr, peer: SocketAddr, peers: &str, data
 }
 
 /// Ports that were free a moment ago.
-fn free_ports(count: usize) -> Vec<SocketAddr> {
+fn free_ports(host: Ipv4Addr, count: usize) -> Vec<SocketAddr> {
     let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free")).collect();
+        (0..count).map(|_| TcpListener::bind((host, 0)).expect("a port is free")).collect();
     listeners.iter().map(|l| l.local_addr().expect("a bound socket has an address")).collect()
 }

@@ -4,14 +4,20 @@
 //! What is waited for is watched; times are measured between events. The bounds that are asserted hold on an idle
 //! machine with room to spare; each test prints what it measured.
 
+mod clients;
 mod etcd_log;
+mod grpc_proxy;
+mod herd;
 mod killed;
+mod lies;
+mod partition;
 mod paused;
 mod recorder;
 mod rolling;
 mod shares;
+mod skew;
+mod stalled;
 mod state;
 mod tail;
-mod tcp_proxy;
 mod watchers;
 mod world;

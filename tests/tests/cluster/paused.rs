@@ -2,29 +2,30 @@
 //! of them changes anything.
 
 use std::{
-    net::Ipv4Addr,
+    collections::BTreeSet,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use api::v1;
 use model::{Epoch, Fence, Key};
+use prost::{Message, bytes::Bytes};
 use rustix::process::Signal;
 use store::{Error, Store, Transaction, Write};
-use tokio::task::block_in_place;
+use tokio::sync::watch;
+use tonic::Status;
 use wire::Remote;
 
 use crate::{
+    grpc_proxy::{Between, GrpcProxy, Hold},
     recorder::{Wish, wish},
-    state::{actor, claim, converged, owner, settled, shard_of},
+    state::{actor, claim, claims, converged, owner, settled, shard_of},
     tail::{Event, Tail},
-    tcp_proxy::TcpProxy,
     world::{Shape, World, report},
 };
 
 const SERVICES: usize = 24;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Writes that may come too late to be answered before their sender gives up; then it's tried again.
-const ROUNDS_MAX: usize = 4;
-const REFUSED: &str = "write refused: not the owner any more";
 
 async fn start() -> (World, Tail, crate::state::Coordination, Vec<Wish>) {
     let world = World::start(Shape { controllers: 2, ttl: "2s", ..Shape::default() }).await;
@@ -35,7 +36,7 @@ async fn start() -> (World, Tail, crate::state::Coordination, Vec<Wish>) {
 }
 
 /// Those whose shard that controller owns.
-fn owned_by(tail: &Tail, state: &api::v1::Coordination, wishes: &[Wish], name: &str) -> Vec<Wish> {
+pub fn owned_by(tail: &Tail, state: &v1::Coordination, wishes: &[Wish], name: &str) -> Vec<Wish> {
     let is_owned = |w: &&Wish| {
         let shard = tail.look_now(|world| shard_of(world, &w.key()));
         shard.and_then(|shard| owner(state, &shard)).as_deref() == Some(name)
@@ -43,7 +44,7 @@ fn owned_by(tail: &Tail, state: &api::v1::Coordination, wishes: &[Wish], name: &
     wishes.iter().filter(is_owned).cloned().collect()
 }
 
-fn written_by_other(event: &Event, key: &Key, victim: &str) -> bool {
+pub fn written_by_other(event: &Event, key: &Key, victim: &str) -> bool {
     let writer = event.resource.as_ref().map(actor).and_then(|actor| actor.strip_prefix("controller/"));
     event.key == *key && writer.is_some_and(|name| name != victim)
 }
@@ -90,7 +91,7 @@ async fn a_paused_owner_rejoins_and_never_acts_beside_its_successor() {
 }
 
 /// Fences of the past, in each way that they can be past: each is refused as fenced, and nothing changes.
-async fn replay(client: &Remote, now: &api::v1::Coordination, before: &api::v1::Coordination, shard: &str, key: &Key) {
+pub async fn replay(client: &Remote, now: &v1::Coordination, before: &v1::Coordination, shard: &str, key: &Key) {
     let (old, new) = (claim(before, shard), claim(now, shard));
     assert!(new.epoch > old.epoch, "it changed hands");
     let fence =
@@ -107,9 +108,9 @@ async fn replay(client: &Remote, now: &api::v1::Coordination, before: &api::v1::
         let object = client.get(key).await.expect("a server answers").expect("it exists");
         let mut resource = object.resource().expect("it decodes");
         let status = resource.status.as_mut().expect("it was acted on");
-        let mut shown: api::v1::ServiceStatus = prost::Message::decode(status.value.as_slice()).expect("a status");
+        let mut shown: v1::ServiceStatus = Message::decode(status.value.as_slice()).expect("a status");
         shown.replicas = 77;
-        status.value = prost::Message::encode_to_vec(&shown);
+        status.value = shown.encode_to_vec();
         let transaction = Transaction {
             fence: Some(fence),
             actor: model::Actor::parse("controller/zombie"),
@@ -126,46 +127,70 @@ async fn replay(client: &Remote, now: &api::v1::Coordination, before: &api::v1::
     println!("fences of the past refused: {refused}");
 }
 
+/// What became of the steps that were held.
+#[derive(Default)]
+struct Steps {
+    /// Services that a step is about, while steps are held.
+    written: watch::Sender<BTreeSet<String>>,
+    answers: watch::Sender<Vec<Result<(), String>>>,
+}
+
+impl Between for Steps {
+    fn request(&self, path: &str, _call: usize, message: Bytes) -> Bytes {
+        if path.ends_with("/Commit") {
+            let step = v1::CommitRequest::decode(message.clone()).expect("controllers speak their own protocol");
+            let puts = step.writes.into_iter().filter_map(|write| match write.write {
+                Some(v1::write::Write::Put(resource)) => resource.metadata,
+                _ => None,
+            });
+            self.written.send_modify(|written| written.extend(puts.map(|metadata| metadata.name)));
+        }
+        message
+    }
+
+    fn answered(&self, path: &str, held: bool, answer: Result<(), &Status>) {
+        if held && path.ends_with("/Commit") {
+            let fenced = |status: &Status| status.details().windows(6).any(|window| window == b"FENCED");
+            let answer = answer.map_err(|s| if fenced(s) { "FENCED".to_owned() } else { s.to_string() });
+            self.answers.send_modify(|answers| answers.push(answer));
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_held_until_after_the_takeover_are_refused() {
     let (mut world, tail, coordination, wishes) = start().await;
-    let proxy = TcpProxy::start(Ipv4Addr::LOCALHOST.into(), &world.servers[0].address).await;
+    let steps = Arc::new(Steps::default());
+    let proxy = GrpcProxy::start(&world.servers[0].address, steps.clone()).await;
     world.add_controller_at("p", &proxy.address.to_string());
-    let mut refused = 0;
-    for round in 0..ROUNDS_MAX {
-        coordination.until("all have their shares", PATIENCE, |s| settled(s, 3)).await;
-        tail.until("all run", PATIENCE, converged).await;
-        let state = coordination.now();
-        let ours = owned_by(&tail, &state, &wishes, "p");
-        let keys: Vec<Key> = ours.iter().map(Wish::key).collect();
-        let held = Instant::now();
-        proxy.hold();
-        let changed: Vec<Wish> = ours.iter().map(|w| wish(w.name.clone(), 1, format!("v{}", round + 2))).collect();
-        world.recorder.apply_at_last("changer", &world.client_of(1), &changed).await;
-        // Its watch still tells it; it decides and writes.
-        for w in &ours {
-            let name = w.name.as_bytes();
-            driftless_tests::processes::look_until("its write is held", PATIENCE, || {
-                proxy.has_held(name).then_some(())
-            });
-        }
-        for key in &keys {
-            tail.event("another acts", held, PATIENCE, |e| written_by_other(e, key, "p")).await;
-        }
-        report("held owner, all its services acted on by others", held.elapsed());
-        let log = world.controllers["p"].log();
-        proxy.release();
-        coordination.until("it rejoins", PATIENCE, |s| settled(s, 3)).await;
-        let (before, now) = (log.matches(REFUSED).count(), world.controllers["p"].log().matches(REFUSED).count());
-        refused += now - before;
-        if refused > 0 {
-            break;
-        }
+    coordination.until("all have their shares", PATIENCE, |s| settled(s, 3)).await;
+    tail.until("all run", PATIENCE, converged).await;
+    let ours = owned_by(&tail, &coordination.now(), &wishes, "p");
+    assert!(!ours.is_empty(), "it owns some");
+    let held = Instant::now();
+    steps.written.send_replace(BTreeSet::new());
+    proxy.hold.send_replace(Hold::Requests);
+    let changed: Vec<Wish> = ours.iter().map(|w| wish(w.name.clone(), 1, "v2")).collect();
+    world.recorder.apply_at_last("changer", &world.client_of(1), &changed).await;
+    // Its watch still tells it; it decides and writes.
+    let mut written = steps.written.subscribe();
+    let all = written.wait_for(|written| ours.iter().all(|w| written.contains(&w.name)));
+    tokio::time::timeout(PATIENCE, all).await.expect("it writes in time").expect("the sender is here");
+    let deposed = |state: &v1::Coordination| claims(state).all(|c| owner(state, &c).is_some_and(|name| name != "p"));
+    coordination.until("others own all of it", PATIENCE, |s| deposed(s).then_some(())).await;
+    for w in &ours {
+        tail.event("another acts", held, PATIENCE, |e| written_by_other(e, &w.key(), "p")).await;
     }
-    println!("late writes refused: {refused}");
-    assert!(refused > 0, "no late write was answered in {ROUNDS_MAX} rounds");
+    report("held owner, all its services acted on by others", held.elapsed());
+    proxy.hold.send_replace(Hold::Nothing);
+    let mut answers = steps.answers.subscribe();
+    let all = answers.wait_for(|answers| answers.len() >= ours.len());
+    let answers =
+        tokio::time::timeout(PATIENCE, all).await.expect("they are answered").expect("the sender is here").clone();
+    println!("late writes: {}, all refused as FENCED", answers.len());
+    assert!(answers.iter().all(|answer| answer == &Err("FENCED".to_owned())), "{answers:?}");
+    coordination.until("it rejoins", PATIENCE, |s| settled(s, 3)).await;
     tail.until("all is as declared", PATIENCE, converged).await;
-    block_in_place(|| world.controllers.remove("p"));
     let checked = world.check(vec![tail]).await;
     assert!(checked.fenced > SERVICES, "{checked:?}");
 }

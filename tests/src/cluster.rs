@@ -180,6 +180,11 @@ impl Cluster {
         self.parts.push(controller);
     }
 
+    /// A controller that reaches the server by that address, and is the caller's to end.
+    pub fn controller_at(&self, name: &str, server: &str) -> Part {
+        Part::start(self.dir.path(), name, server, &["controller", "--name", name])
+    }
+
     fn empty() -> Self {
         let dir = tempfile::Builder::new().prefix("driftless-test-").tempdir().expect("a temporary directory");
         Self { dir, server: String::new(), parts: Vec::new(), starts: 0 }

@@ -10,6 +10,7 @@ mod machine;
 mod other_store;
 mod outage;
 mod partition;
+mod steps;
 mod strangers;
 mod together;
 mod unwell;

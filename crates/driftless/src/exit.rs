@@ -38,6 +38,9 @@ pub enum Trouble {
     NotFound(String),
     #[error("{0}")]
     TimedOut(String),
+    /// A server has no use without it.
+    #[error("the store can't be used")]
+    Store(#[source] Error),
     /// Not an error: `plan` found changes.
     #[error("there are changes")]
     Changes,
@@ -74,6 +77,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
             Trouble::Usage(_) => USAGE,
             Trouble::NotFound(_) => NOT_FOUND,
             Trouble::TimedOut(_) => TIMED_OUT,
+            Trouble::Store(_) => FAILED,
             Trouble::Changes => CHANGES,
         };
     }
@@ -88,6 +92,9 @@ pub fn code(error: &anyhow::Error) -> u8 {
 }
 
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    if let Some(Trouble::Store(Error::Unavailable(_))) = error.downcast_ref() {
+        return Some("is the store running, and can it be reached from here? --store says where it is");
+    }
     match error.downcast_ref::<Error>()? {
         Error::Unavailable(_) => {
             Some("is it running? 'driftless dev' starts a cluster; --server or DRIFTLESS_SERVER names another")
@@ -100,4 +107,19 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_its_store_points_at_the_store_and_a_client_without_a_server_at_that() {
+        let away = || Error::Unavailable("connection refused".into());
+        let server = anyhow::Error::from(Trouble::Store(away()));
+        assert_eq!((code(&server), hint(&server).map(|hint| hint.contains("--store"))), (FAILED, Some(true)));
+        assert_eq!(format!("{server:#}"), "the store can't be used: unavailable: connection refused");
+        let client = anyhow::Error::from(away()).context("listing services");
+        assert_eq!((code(&client), hint(&client).map(|hint| hint.contains("--server"))), (UNREACHABLE, Some(true)));
+    }
 }

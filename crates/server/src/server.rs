@@ -136,17 +136,27 @@ async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
+    let mut last = None;
     let attempts = async {
         loop {
             match call().await {
-                Err(Error::Unavailable(_) | Error::OutcomeUnknown(_)) => sleep(START_PAUSE).await,
+                Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => {
+                    if last.as_ref() != Some(&error) {
+                        tracing::warn!(%error, "the store can't be used yet");
+                    }
+                    last = Some(error);
+                    sleep(START_PAUSE).await;
+                }
                 other => return other,
             }
         }
     };
     match timeout(START_MAX, attempts).await {
         Ok(result) => result,
-        Err(_) => Err(Error::Unavailable(format!("the store didn't answer in {START_MAX:?}"))),
+        Err(_) => {
+            let last = last.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
+            Err(Error::Unavailable(format!("not within {START_MAX:?}; lastly: {last}")))
+        }
     }
 }
 

@@ -10,4 +10,5 @@ mod python_client;
 mod recover;
 mod roles;
 mod rollout;
+mod storeless;
 mod torture;

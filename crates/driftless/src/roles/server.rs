@@ -9,7 +9,7 @@ use store_etcd::{EtcdStore, Upkeep};
 use tokio::{net::TcpListener, sync::watch};
 
 use super::{Shutdown, announce, asked};
-use crate::{client, telemetry::LogArgs};
+use crate::{client, exit::Trouble, telemetry::LogArgs};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -112,7 +112,13 @@ pub async fn serve(
     shutdown: Shutdown,
     ready: impl FnOnce(),
 ) -> anyhow::Result<()> {
-    let server = Arc::new(Server::start(server::Config::new(name), backend).await.context("the store can't be used")?);
+    let server = tokio::select! {
+        started = Server::start(server::Config::new(name), backend) => Arc::new(started.map_err(Trouble::Store)?),
+        () = asked(shutdown.clone()) => {
+            tracing::info!("asked to end before the store could be used");
+            return Ok(());
+        }
+    };
     let config = wire::Config { ready: Some(is_ready(&server)), ..wire::Config::new(name) };
     let end = {
         let server = server.clone();

@@ -57,13 +57,28 @@ impl Cache {
         self.revision.subscribe()
     }
 
-    /// Never goes back.
+    /// Never goes back. Own writes that have come back so are not waited for any more.
     pub fn advance(&self, revision: Revision) {
-        self.revision.send_if_modified(|r| {
+        let further = self.revision.send_if_modified(|r| {
             let further = revision > *r;
             *r = (*r).max(revision);
             further
         });
+        if further {
+            self.write(|inner| inner.last_writes.retain(|_, written| *written > revision));
+        }
+    }
+
+    /// For a store that is another one now, whose revisions mean something else.
+    pub fn forget_all(&self) {
+        self.write(|inner| {
+            let keys: Vec<Key> = inner.world.items().map(|item| item.key.clone()).collect();
+            keys.iter().for_each(|key| drop(inner.remove(key)));
+            inner.covered.clear();
+            inner.floors.clear();
+            inner.last_writes.clear();
+        });
+        self.revision.send_replace(Revision::ZERO);
     }
 
     /// Runs a decision on the present view. None before the first word from a server's clock.
@@ -113,6 +128,10 @@ impl Cache {
 
     pub fn covers(&self, shard: u32) -> bool {
         self.read(|inner| inner.covered.contains(&shard))
+    }
+
+    pub fn covered(&self) -> BTreeSet<u32> {
+        self.read(|inner| inner.covered.clone())
     }
 
     pub fn covers_all(&self, shards: &[u32]) -> bool {
@@ -270,4 +289,21 @@ fn term(item: &Item) -> u128 {
 /// How long until a point on the servers' clock.
 pub fn until(now: Time, at: Time) -> Duration {
     at.since(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_writes_are_remembered_only_until_they_came_back() {
+        let cache = Cache::default();
+        let key = |n: i64| Key::new("Service", "default", &format!("s{n}"));
+        for n in 1..=100 {
+            cache.note_write(&key(n), Revision(n));
+        }
+        cache.advance(Revision(99));
+        assert!(cache.has_own_write(&key(99)) && !cache.has_own_write(&key(100)));
+        assert_eq!(cache.read(|inner| inner.last_writes.len()), 1);
+    }
 }

@@ -28,7 +28,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 const UNCOVERED_MAX: Duration = Duration::from_secs(5);
 
 pub async fn run(shared: Arc<Shared>) {
-    let mut informer = Informer { token: None, snapshot: None, shared };
+    let mut informer = Informer { token: None, opened: None, snapshot: None, shared };
     let mut pause = informer.shared.config.backoff_min;
     loop {
         match informer.follow().await {
@@ -43,12 +43,16 @@ pub async fn run(shared: Arc<Shared>) {
 
 struct Informer {
     shared: Arc<Shared>,
+    /// Where the cache is.
     token: Option<ResumeToken>,
+    /// What the watch was opened with, until its first snapshot.
+    opened: Option<Vec<u32>>,
     /// One that is coming in.
     snapshot: Option<Snapshot>,
 }
 
 struct Snapshot {
+    incarnation: String,
     objects: Vec<Object>,
     /// The shards it speaks of.
     shards: Vec<u32>,
@@ -71,10 +75,11 @@ impl Informer {
         // What was let go while no watch was open must not pass for covered when it's wanted again.
         self.cover(&shards);
         self.snapshot = None;
+        self.opened = Some(shards.clone());
         let options = WatchOptions {
             filter: Filter { kinds: kinds(), shards: Some(shards.clone()), ..Filter::default() },
             // A resumed watch brings changes only: that is not enough where the shards are others now.
-            resume: self.token.clone().filter(|_| shards.iter().all(|shard| self.shared.cache.covers(*shard))),
+            resume: self.token.clone().filter(|_| self.shared.cache.covers_all(&shards)),
             min_revision: Revision::ZERO,
             shards: Some(self.shared.watched.subscribe()),
         };
@@ -116,7 +121,7 @@ impl Informer {
                     info!(%reason, %message, "the server ended the watch");
                     return Ok(());
                 }
-                Ok(Some(Ok(item))) => self.handle(item, &opened).await,
+                Ok(Some(Ok(item))) => self.handle(item).await?,
                 Ok(Some(Err(error))) => return Err(error),
                 Ok(None) => return Err(store::Error::Unavailable("the stream ended without a reason".into())),
                 Err(_) => return Err(store::Error::Unavailable("no bookmark in time".into())),
@@ -134,26 +139,22 @@ impl Informer {
         self.shared.cache.forget_all_but(shards);
     }
 
-    async fn handle(&mut self, item: WatchItem, opened: &[u32]) {
+    async fn handle(&mut self, item: WatchItem) -> Result<()> {
         match item {
             WatchItem::SnapshotStart { incarnation, time, partial, .. } => {
                 self.shared.cache.set_clock(time);
-                if partial.is_none() {
-                    add(&self.shared.stats.snapshots, 1);
-                    self.token = Some(ResumeToken { incarnation, revision: Revision::ZERO });
-                }
-                let (shards, partial) = match partial {
-                    Some(shards) => (shards, true),
-                    None => (opened.to_vec(), false),
-                };
-                self.snapshot = Some(Snapshot { objects: Vec::new(), shards, partial });
+                // A whole one in the middle of a watch may not speak yet of what was asked for last; that gets one of its
+                // own then.
+                let all = self.opened.take().unwrap_or_else(|| self.shared.cache.covered().into_iter().collect());
+                let (shards, partial) = partial.map_or((all, false), |shards| (shards, true));
+                self.snapshot = Some(Snapshot { incarnation, objects: Vec::new(), shards, partial });
             }
             WatchItem::Snapshot(objects) => {
                 if let Some(snapshot) = &mut self.snapshot {
                     snapshot.objects.extend(objects);
                 }
             }
-            WatchItem::SnapshotEnd { revision } => self.complete(revision),
+            WatchItem::SnapshotEnd { revision } => self.complete(revision)?,
             WatchItem::Changes(group) => {
                 let changed = self.shared.cache.apply(&group.changes);
                 self.reached(group.to);
@@ -162,6 +163,7 @@ impl Informer {
             WatchItem::Bookmark(bookmark) => self.bookmark(bookmark).await,
             WatchItem::End { .. } => {}
         }
+        Ok(())
     }
 
     fn reached(&mut self, revision: Revision) {
@@ -171,20 +173,31 @@ impl Informer {
         self.shared.cache.advance(revision);
     }
 
-    fn complete(&mut self, revision: Revision) {
-        let Some(snapshot) = self.snapshot.take() else { return };
+    fn complete(&mut self, revision: Revision) -> Result<()> {
+        let Some(snapshot) = self.snapshot.take() else { return Ok(()) };
         let cache = &self.shared.cache;
+        if self.token.as_ref().is_some_and(|token| token.incarnation != snapshot.incarnation) {
+            warn!(incarnation = %snapshot.incarnation, "the store is another one now: all that was known is forgotten");
+            cache.forget_all();
+        } else if revision < cache.revision() {
+            // A server that lags behind the one before it. Taken for complete it would let a barrier pass that it
+            // doesn't reach.
+            return Err(store::Error::Unavailable("the server's snapshot is older than what was seen".into()));
+        }
         let changed = cache.replace(&snapshot.objects, Some(&snapshot.shards), !snapshot.partial, revision);
         cache.set_covered(&snapshot.shards, !snapshot.partial);
         // Nor what was let go while this was on its way: its changes are not told any more.
         cache.forget_all_but(&list_of(&self.shared.watched.borrow()));
         self.shared.holdings.look_again();
         if !snapshot.partial {
+            add(&self.shared.stats.snapshots, 1);
             cache.set_live_since_now();
+            self.token = Some(ResumeToken { incarnation: snapshot.incarnation, revision });
         }
         debug!(objects = snapshot.objects.len(), shards = snapshot.shards.len(), %revision, "snapshot complete");
         self.reached(revision);
         wake(&self.shared, &changed);
+        Ok(())
     }
 
     async fn bookmark(&mut self, bookmark: Bookmark) {
@@ -260,3 +273,6 @@ pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
     wake(shared, &changed);
     Ok(revision)
 }
+
+#[cfg(test)]
+mod tests;

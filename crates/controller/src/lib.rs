@@ -22,6 +22,8 @@ pub mod ring;
 mod stats;
 mod sweep;
 mod tenure;
+#[cfg(test)]
+mod testing;
 mod watched;
 mod worker;
 

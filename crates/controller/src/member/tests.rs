@@ -2,153 +2,23 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicUsize, Ordering},
         mpsc,
     },
     thread,
     time::Duration,
 };
 
-use async_trait::async_trait;
-use model::{Key, Object, Revision, Time};
-use store::{
-    ClaimChange, Cluster, CoordinationStream, Head, HistoryQuery, List, LogRecord, Memory, Page, Result, Store,
-    Transaction, WatchOptions, WatchStream,
-};
+use model::Time;
+use store::Store;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::{Config, Controller};
-
-/// Until what must happen; far longer than it takes.
-const LONG: Duration = Duration::from_secs(60);
-
-/// A store whose sessions are kept by whoever runs it at the moment: as `Embedded`, whose sessions end with its process.
-#[derive(Default)]
-struct Restarting {
-    inner: watch::Sender<Option<Arc<Memory>>>,
-    opened: Mutex<Vec<SessionOpen>>,
-    /// Nothing is heard of the cluster and its members: whoever asks waits.
-    mute: AtomicBool,
-    /// Claim changes are counted, and passed on only while this is so.
-    grants: watch::Sender<bool>,
-    asked: watch::Sender<u64>,
-}
-
-fn memory() -> Arc<Memory> {
-    Arc::new(Memory::new(Cluster { incarnation: "i".into(), shards: 2 }))
-}
-
-impl Restarting {
-    fn new() -> Arc<Self> {
-        let store = Self::default();
-        store.inner.send_replace(Some(memory()));
-        store.grants.send_replace(true);
-        Arc::new(store)
-    }
-
-    fn now(&self) -> Arc<Memory> {
-        self.inner.borrow().clone().expect("it runs")
-    }
-
-    /// Nothing is known of sessions any more. Clients attach theirs again at once, as `wire` does.
-    async fn restart(&self) {
-        let next = memory();
-        let opened = self.opened.lock().expect("nobody panics with it").clone();
-        for open in opened {
-            next.open_session(open).await.expect("it was never ended here");
-        }
-        self.inner.send_replace(Some(next));
-    }
-
-    async fn heard(&self) {
-        if self.mute.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    fn break_streams(&self) {
-        self.inner.send_modify(|_| {});
-    }
-
-    /// Every member as it is shown, as soon as that fits.
-    async fn shows(&self, what: &str, fits: impl Fn(&[v1::Member]) -> bool) -> Vec<v1::Member> {
-        let shown = async {
-            let mut states = self.now().coordination().await.expect("memory answers");
-            loop {
-                let state = states.next().await.expect("it never ends").expect("it never fails");
-                if fits(&state.members) {
-                    return state.members.clone();
-                }
-            }
-        };
-        timeout(LONG, shown).await.unwrap_or_else(|_| panic!("not shown: {what}"))
-    }
-}
-
-#[async_trait]
-impl Store for Restarting {
-    async fn cluster(&self) -> Result<Cluster> {
-        self.heard().await;
-        self.now().cluster().await
-    }
-
-    async fn get(&self, key: &Key) -> Result<Option<Object>> {
-        self.now().get(key).await
-    }
-
-    async fn list(&self, list: List) -> Result<Page> {
-        self.now().list(list).await
-    }
-
-    async fn watch(&self, options: WatchOptions) -> Result<WatchStream> {
-        self.now().watch(options).await
-    }
-
-    async fn commit(&self, transaction: Transaction) -> Result<Revision> {
-        self.now().commit(transaction).await
-    }
-
-    async fn head(&self) -> Result<Head> {
-        self.now().head().await
-    }
-
-    async fn coordination(&self) -> Result<CoordinationStream> {
-        self.heard().await;
-        let mut inner = self.inner.subscribe();
-        inner.mark_unchanged();
-        let states = self.now().coordination().await?;
-        Ok(states.take_until(async move { _ = inner.changed().await }).boxed())
-    }
-
-    async fn open_session(&self, open: SessionOpen) -> Result<u64> {
-        self.opened.lock().expect("nobody panics with it").push(open.clone());
-        self.now().open_session(open).await
-    }
-
-    async fn beat(&self, session: &str, report: Option<v1::MemberReport>) -> Result<()> {
-        self.now().beat(session, report).await
-    }
-
-    async fn end_session(&self, session: &str, attach: Option<u64>) -> Result<bool> {
-        self.now().end_session(session, attach).await
-    }
-
-    async fn change_claim(&self, change: ClaimChange) -> Result<v1::Claim> {
-        self.asked.send_modify(|asked| *asked += 1);
-        _ = self.grants.subscribe().wait_for(|grants| *grants).await;
-        self.now().change_claim(change).await
-    }
-
-    async fn history(&self, query: HistoryQuery) -> Result<Vec<LogRecord>> {
-        self.now().history(query).await
-    }
-
-    async fn trim_history(&self, up_to: Revision) -> Result<usize> {
-        self.now().trim_history(up_to).await
-    }
-}
+use crate::{
+    Config, Controller,
+    testing::{LONG, Restarting, memory},
+};
 
 /// One that looks at things again so rarely that nothing but the protocol itself gives it something to say.
 fn config() -> Config {

@@ -52,9 +52,15 @@ impl Agent {
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
         let node = Node::new(&self.config.node, Arc::clone(&self.driver), memory);
         let (told, status) = watch::channel(node.status());
-        let (doubt, relist) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (doubt, deleted, relist) = (Arc::default(), Arc::default(), Arc::default());
         let mut tasks = JoinSet::new();
-        self.keep_session(&mut tasks, &events, status, Arc::clone(&doubt));
+        let keeper = Keeper {
+            config: Arc::clone(&self.config),
+            api: Arc::clone(&self.api),
+            doubt: Arc::clone(&doubt),
+            deleted: Arc::clone(&deleted),
+        };
+        tasks.spawn(keeper.keep(status, events.clone()));
         self.keep_watch(&mut tasks, &events, Arc::clone(&relist));
         let worker = Worker {
             clock: Clock::start(),
@@ -65,6 +71,7 @@ impl Agent {
             directory: self.directory,
             events,
             doubt,
+            deleted,
             relist,
             told,
             node,
@@ -82,17 +89,6 @@ impl Agent {
         };
         worker.run(found, inbox, shutdown).await;
         Ok(())
-    }
-
-    fn keep_session(
-        &self,
-        tasks: &mut JoinSet<()>,
-        events: &mpsc::Sender<Event>,
-        status: watch::Receiver<v1::NodeStatus>,
-        doubt: Arc<Notify>,
-    ) {
-        let keeper = Keeper { config: Arc::clone(&self.config), api: Arc::clone(&self.api), doubt };
-        tasks.spawn(keeper.keep(status, events.clone()));
     }
 
     fn keep_watch(&self, tasks: &mut JoinSet<()>, events: &mpsc::Sender<Event>, relist: Arc<Notify>) {

@@ -77,6 +77,8 @@ pub struct Records {
     pub releases: BTreeMap<Arc<str>, Release>,
     /// The incarnation that a user vouched for.
     pub confirmed: String,
+    /// The Node's own record is there.
+    pub node: bool,
 }
 
 /// What an item of the watch changed.
@@ -142,6 +144,7 @@ impl Records {
                 Some(instance)
             }
             _ => {
+                self.node = true;
                 self.confirmed = typed::<v1::NodeSpec>(&resource).unwrap_or_default().confirmed_incarnation;
                 None
             }
@@ -165,6 +168,10 @@ impl Records {
                 self.unreadable.remove(uid.as_str());
                 self.instances.remove(uid.as_str());
                 Some(uid.as_str().into())
+            }
+            Change::Deleted { key, .. } if key.kind() == NODE => {
+                self.node = false;
+                None
             }
             Change::Deleted { key, .. } => {
                 self.releases.retain(|_, release| release.key != key);

@@ -7,7 +7,7 @@ use model::{Actor, Fence};
 use store::{Api, Caller, Error, SessionOpen};
 use tokio::{
     sync::{Notify, mpsc, watch},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use uuid::Uuid;
 
@@ -34,6 +34,8 @@ pub struct Keeper {
     pub api: Arc<dyn Api>,
     /// Somebody was refused under this link: attach anew.
     pub doubt: Arc<Notify>,
+    /// The Node isn't there any more.
+    pub deleted: Arc<Notify>,
 }
 
 impl Keeper {
@@ -92,8 +94,14 @@ impl Keeper {
     async fn beat(&self, session: &str) -> Error {
         let pause: Duration = self.config.session_ttl / BEATS;
         loop {
-            if timeout(pause, self.doubt.notified()).await.is_ok() {
-                return Error::Unavailable("a report was refused under this session".into());
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.doubt.notified() => {
+                    return Error::Unavailable("a report was refused under this session".into());
+                }
+                () = self.deleted.notified() => {
+                    return Error::Unavailable("the Node is gone though its agent runs: registering it again".into());
+                }
             }
             if let Err(error) = self.call(self.api.beat(session, None)).await {
                 return error;

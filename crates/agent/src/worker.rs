@@ -100,6 +100,7 @@ pub struct Worker {
     pub clock: Clock,
     pub events: mpsc::Sender<Event>,
     pub doubt: Arc<Notify>,
+    pub deleted: Arc<Notify>,
     pub relist: Arc<Notify>,
     pub directory: Directory,
     pub told: watch::Sender<v1::NodeStatus>,
@@ -174,7 +175,11 @@ impl Worker {
             Event::Feed(Feed::Item(item)) => {
                 // Only these say that what is known is also new.
                 let heard = matches!(item, WatchItem::Bookmark(_) | WatchItem::SnapshotEnd { .. });
+                let had_node = self.view.records.node;
                 let changed = self.view.apply(item);
+                if changed.complete || had_node {
+                    self.miss_node();
+                }
                 if heard {
                     self.heard();
                 }
@@ -239,6 +244,14 @@ impl Worker {
             Some(_) if confirmed => self.relist.notify_one(),
             None if uids.iter().filter_map(|uid| self.slots.get(uid)).any(vanished) => self.relist.notify_one(),
             _ => {}
+        }
+    }
+
+    /// Registered, and yet the Node isn't there: somebody deleted it. It comes back with another uid; what was bound to
+    /// the one before is given up by its services, and stopped here by their word.
+    fn miss_node(&self) {
+        if self.link.is_some() && !self.view.records.node {
+            self.deleted.notify_one();
         }
     }
 

@@ -45,7 +45,8 @@ pub static KINDS: &[&dyn Kind] = &[
 ];
 
 /// Everything that reconciles.
-pub static RECONCILERS: &[&dyn Reconciler] = &[&service::Services, &node::Nodes, &placement::Placements];
+pub static RECONCILERS: &[&dyn Reconciler] =
+    &[&service::Services, &node::Nodes, &placement::Placements, &release::Releases];
 
 /// The kind of exactly that name ("Service").
 pub fn kind(name: &str) -> Option<&'static dyn Kind> {

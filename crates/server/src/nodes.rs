@@ -48,7 +48,7 @@ pub async fn register(
             return Ok(record.uid().to_owned());
         };
         let fence = Fence::Session { session: hello.session.clone(), attach: hello.attach };
-        match step.commit(shared, &author, Some(fence), note(caller, &hello)).await {
+        match step.commit(shared, &author, Some(fence), note(caller, &hello, record.is_none())).await {
             Ok(_) => {
                 replace(shared, others).await?;
                 return Ok(uid);
@@ -142,7 +142,9 @@ fn with(mut resource: v1::Resource, hello: &v1::NodeHello, status: Option<prost_
     resource
 }
 
-fn note(caller: &Caller, hello: &v1::NodeHello) -> Note {
-    let why = v1::Why { reason: "Registered".into(), message: format!("node {} registered", hello.node) };
+fn note(caller: &Caller, hello: &v1::NodeHello, new: bool) -> Note {
+    // A session that was attached before and finds no Node has lost it.
+    let again = if new && hello.attach > 1 { " again: its record was gone while its agent ran" } else { "" };
+    let why = v1::Why { reason: "Registered".into(), message: format!("node {} registered{again}", hello.node) };
     Note { verb: "register".into(), why, traceparent: caller.traceparent.clone() }
 }

@@ -1,6 +1,6 @@
 //! Nodes that are not heard any more, and come back.
 
-use driftless_tests::{Cluster, cluster::condition};
+use driftless_tests::{Cluster, cluster::condition, processes::look_until};
 use serde_json::Value;
 
 use crate::watched::{LONG, Watched, sleeper};
@@ -29,6 +29,34 @@ fn a_lost_nodes_instances_are_replaced_and_stopped_when_it_returns() {
     assert_eq!(after.len(), 3);
     let kept = before.iter().filter(|i| i.node != "n1");
     assert!(kept.into_iter().all(|i| after.contains(i)), "nothing else was touched: {before:?}, {after:?}");
+}
+
+/// Its instances were bound to the Node that was deleted; what ran of them is stopped, and all is as declared again.
+#[test]
+fn a_node_that_is_deleted_while_its_agent_runs_comes_back_by_itself() {
+    let cluster = Cluster::of_nodes(&["n1"]);
+    cluster.apply_with(sleeper("web", 2, 0).as_bytes(), &["--wait"]).ok();
+    let before = cluster.instances("web");
+    let processes: Vec<_> = before.iter().map(|instance| cluster.process_of(instance)).collect();
+    let uid = |node: &serde_json::Value| node["metadata"]["uid"].clone();
+    let old = uid(&cluster.run(&["get", "node", "n1", "-o", "json"]).ok().json());
+    let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+
+    cluster.run(&["delete", "node", "n1", "--no-wait"]).ok();
+    nodes.until_json("another record of it is ready", LONG, |e| {
+        let ready = condition(&e["resource"], "Ready").is_some_and(|c| c["status"] == "True");
+        (ready && uid(&e["resource"]) != old).then_some(())
+    });
+    look_until("what was bound to it is replaced", LONG, || {
+        let now = cluster.instances("web");
+        let new = now.len() == 2 && now.iter().all(|i| i.ready && before.iter().all(|b| b.uid != i.uid));
+        let releases = cluster.run(&["get", "releases", "-o", "json"]).ok().json();
+        (new && releases["items"].as_array().is_some_and(Vec::is_empty)).then_some(())
+    });
+    cluster.wait_ready("web", "20s");
+    processes.iter().for_each(|process| process.wait_gone(LONG));
+    let told = cluster.run(&["history", "node", "n1"]).ok().stdout;
+    assert!(told.contains("registered again: its record was gone while its agent ran"), "{told}");
 }
 
 #[test]

@@ -71,6 +71,11 @@ impl Server {
         self.change(|state| state.remove(key));
     }
 
+    /// The same without a word to watchers.
+    pub fn vanish_unsaid(&self, key: &Key) {
+        self.change(|state| _ = state.instances.remove(key));
+    }
+
     /// Loses all records without a word to watchers, as a restored or lying store does. Returns what is lost.
     pub fn lose_everything(&self, incarnation: &str) -> Vec<v1::Resource> {
         self.change(|state| {
@@ -328,6 +333,10 @@ impl Api for Server {
         }
         self.change(|state| {
             state.node = hello.status.clone();
+            let key = Key::new("Node", "", &hello.node);
+            if !state.instances.contains_key(&key) {
+                state.put(super::world::resource(&key, &v1::NodeSpec::default()));
+            }
             state.hellos.push(hello);
         });
         Ok("node-uid".into())

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use api::v1;
+use model::Key;
 
-use super::world::*;
+use super::{double::Server, world::*};
 use crate::driver::{Driver, How};
 
 fn phases(world: &World, name: &str) -> Vec<String> {
@@ -36,6 +37,22 @@ async fn an_agent_that_is_refused_its_node_starts_nothing() {
     assert!(world.sim.running().is_empty());
     world.server.set_taken(false);
     world.until_ready(&[key("web-0")]).await;
+}
+
+/// Whether the watch tells of it or only the next sweep does.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_node_is_registered_again_and_what_runs_is_left_alone() {
+    let world = World::new();
+    let keys = world.run(&["web-0"]).await;
+    let before = world.server.status(&keys[0]);
+    for vanish in [Server::vanish, Server::vanish_unsaid] {
+        let hellos = world.server.hellos().len();
+        vanish(&world.server, &Key::new("Node", "", "n1"));
+        world.server.until(|server| server.hellos().len() > hellos).await;
+        world.after(300).await;
+        assert_eq!(world.server.hellos().len(), hellos + 1, "once is enough");
+    }
+    assert_eq!(world.server.status(&keys[0]), before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -88,7 +88,7 @@ pub fn tcp() -> v1::Check {
     v1::Check { tcp: Some(v1::TcpCheck::default()), ..Default::default() }
 }
 
-fn resource(key: &Key, spec: &impl Message) -> v1::Resource {
+pub fn resource(key: &Key, spec: &impl Message) -> v1::Resource {
     let metadata = v1::Metadata {
         kind: key.kind().into(),
         namespace: key.namespace().into(),

@@ -1,7 +1,7 @@
 //! Release: tells a node that came back that an instance of its was given up and replaced while it was silent.
 //!
 //! Written in the same transaction that removes the lost Instance's record; named by that instance's uid. The node's
-//! agent stops what it names and removes it. Has no reconciler.
+//! agent stops what it names and removes it; one whose Node was deleted, so that nobody is left to do so, the leader removes.
 
 use std::{any::Any as StdAny, sync::Arc};
 
@@ -10,6 +10,12 @@ use bytes::Bytes;
 use model::{Domain, Violation, fields::Fields};
 
 use crate::{Column, Info, Kind, Rights, Template, typed};
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{KEPT, Releases};
 
 pub const KIND: &str = "Release";
 pub const SPEC: &str = "driftless.v1.ReleaseSpec";

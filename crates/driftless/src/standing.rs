@@ -57,6 +57,16 @@ impl Goal {
         })
     }
 
+    /// However it was spelled.
+    pub fn is_ready(&self) -> bool {
+        match self {
+            Self::Condition { condition_type, status } => {
+                condition_type.eq_ignore_ascii_case("Ready") && status == "True"
+            }
+            Self::Deleted => false,
+        }
+    }
+
     /// Since when it's met, for a condition.
     pub fn since(&self, resource: &v1::Resource) -> Option<Time> {
         match self {
@@ -158,6 +168,16 @@ mod tests {
         assert!(Goal::parse("Ready=False").unwrap().is_met(Some(&resource(1, 1, "False"))));
         assert!(Goal::parse("Ready=Maybe").is_err());
         assert!(Goal::parse("=True").is_err());
+    }
+
+    #[test]
+    fn every_spelling_of_ready_is_ready() {
+        for spelling in ["ready", "Ready", "ready=True"] {
+            assert!(Goal::parse(spelling).unwrap().is_ready(), "{spelling}");
+        }
+        for other in ["deleted", "ready=False", "Progressing"] {
+            assert!(!Goal::parse(other).unwrap().is_ready(), "{other}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The bounds hold at every moment, whoever dies meanwhile.
 
-use driftless_tests::{Cluster, watched::Watched};
+use std::time::Duration;
+
+use driftless_tests::{Cluster, processes, watched::Watched};
 
 use crate::manifests::{SLEEPS, SOON, condition, web};
 
@@ -21,6 +23,45 @@ fn slow_to_stop_never_means_more_processes_than_the_surge_allows() {
     assert!(watched.most_live <= 19, "once {} existed, those still stopping included", watched.most_live);
     assert!(watched.most_live > 15, "the surge was used");
     assert!(watched.fewest_ready >= 15, "once only {} of 15 were ready", watched.fewest_ready);
+}
+
+/// Takes 20 s to go.
+const VERY_SLOW_TO_GO: &str = r#"[sh, -c, "trap 'sleep 20; exit 0' TERM; while :; do sleep 0.1; done"]"#;
+/// Four waves of those, and as much again on a busy machine.
+const FOUR_WAVES: Duration = Duration::from_secs(240);
+
+#[test]
+fn twenty_seconds_to_stop_each_never_means_more_processes_than_the_surge_allows() {
+    let cluster = Cluster::start();
+    let version = |version| {
+        web(15, version, VERY_SLOW_TO_GO, "max_surge: 4, min_ready: 0s").replace("stop_grace: 5s", "stop_grace: 60s")
+    };
+    cluster.apply_with(version("v1").as_bytes(), &["--wait", "--timeout", "60s"]).ok();
+    let mut watched = Watched::start(&cluster, 15, FOUR_WAVES);
+    cluster.apply(&version("v2")).ok();
+    let mut most = 0;
+    // Each new one is a moment at which their processes may be too many.
+    for new in 1..=15 {
+        watched
+            .until("one more is of the new version", |records| records.count(|i| i.version == "v2" && i.ready) >= new);
+        most = most.max(shells(&cluster));
+    }
+    watched.until("the old ones are gone", |records| records.are_all(15, "v2"));
+    assert!(watched.most_live <= 19, "once {} existed, those still stopping included", watched.most_live);
+    assert!((16..=19).contains(&most), "once {most} processes were alive");
+    assert!(watched.fewest_ready >= 15, "once only {} of 15 were ready", watched.fewest_ready);
+}
+
+/// The instances' own processes, by their command. What one of them just forked, and is about to be a `sleep`, is none.
+fn shells(cluster: &Cluster) -> usize {
+    let read = |pid: i32, file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let is_shell = |pid| read(pid, "cmdline").starts_with(b"sh\0-c\0trap 'sleep 20");
+    let parent = |pid| {
+        let status = String::from_utf8_lossy(&read(pid, "status")).into_owned();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok())
+    };
+    let own = |pid| is_shell(pid) && parent(pid).is_some_and(|parent| !is_shell(parent));
+    processes::below(&cluster.data_dir()).into_iter().filter(|p| own(p.pid)).count()
 }
 
 #[test]

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::manifests::{SLEEPS, SOON, web};
 
-/// Declarations of the replayed service; with what the controller says of each that makes at least 200 changes.
-const DECLARATIONS: usize = 100;
+/// Declarations of the replayed service; the controller says something of nearly each.
+const DECLARATIONS: usize = 120;
+const CHANGES_LEAST: usize = 200;
 
 fn revision(resource: &Value) -> i64 {
     resource["metadata"]["revision"].as_str().and_then(|r| r.parse().ok()).expect("a revision")
@@ -29,7 +30,11 @@ fn every_revision_of_two_hundred_changes_replays_as_it_was_shown() {
         let current = resource["metadata"]["generation"] == resource["status"]["observedGeneration"];
         (resource["spec"]["version"] == *last && current).then_some(())
     });
-    assert!(shown.len() > DECLARATIONS, "only {} revisions were shown", shown.len());
+    assert!(shown.len() >= CHANGES_LEAST, "only {} revisions were shown", shown.len());
+    let kept = cluster.run(&["history", "service", "web", "--limit", "10000", "-o", "json"]).ok().json();
+    let kept: Vec<i64> = kept["entries"].as_array().into_iter().flatten().map(revision_of).collect();
+    assert!(kept.len() >= CHANGES_LEAST, "only {} revisions are kept", kept.len());
+    assert!(kept.iter().all(|revision| shown.contains_key(revision)), "one that is kept was never shown");
     for (revision, was) in &shown {
         let replayed = cluster.run(&["replay", "service", "web", "--at", &revision.to_string(), "-o", "json"]);
         assert_eq!(&replayed.ok().json(), was, "at revision {revision}");
@@ -37,7 +42,7 @@ fn every_revision_of_two_hundred_changes_replays_as_it_was_shown() {
     let (first, last) = (shown.keys().next().expect("one"), shown.keys().last().expect("one"));
     let (first, last) = (first.to_string(), last.to_string());
     let diff = cluster.run(&["diff", "service", "web", "--from", &first, "--to", &last]).ok().stdout;
-    assert!(diff.contains("spec.version: v0 -> v99"), "{diff}");
+    assert!(diff.contains(&format!("spec.version: v0 -> v{}", DECLARATIONS - 1)), "{diff}");
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn put(
     let shown = vouched.show(resource.clone());
     progress.show(&format!("{} {}", words::short(&key), standing::words(&shown, goal)));
     want.held = match goal.since(&shown) {
-        Some(since) if *goal == Goal::ready() => {
+        Some(since) if goal.is_ready() => {
             let (age, hold, now) = (vouched.time().since(since), hold.of(&shown), Instant::now());
             Some(Held::next(want.held, since, age, hold, now)).filter(|held| held.until > now)
         }

@@ -130,9 +130,14 @@ impl Cluster {
 
     /// The node's agent, on what an earlier one left.
     pub fn start_agent(&mut self, node: &str) {
+        self.start_agent_with(node, &[]);
+    }
+
+    /// The same with more arguments.
+    pub fn start_agent_with(&mut self, node: &str, more: &[&str]) {
         let data = self.node_dir(node);
         let data = data.to_str().expect("a temporary path is text");
-        let agent = self.part(node, &["agent", "--node", node, "--data-dir", data]);
+        let agent = self.part(node, &[&["agent", "--node", node, "--data-dir", data], more].concat());
         self.parts.push(agent);
     }
 

@@ -7,6 +7,7 @@ mod hostile;
 mod killed;
 mod lost;
 mod machine;
+mod offer;
 mod other_store;
 mod outage;
 mod partition;

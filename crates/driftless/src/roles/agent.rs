@@ -35,6 +35,7 @@ pub enum DriverKind {
 #[command(after_help = "Examples:
   driftless agent --node n1
   driftless agent --node n1 --data-dir /var/lib/driftless --server 10.0.0.1:7400,10.0.0.2:7400
+  driftless agent --node n1 --label disk=ssd --cpu 1500m --memory 2Gi
   driftless agent --node big --driver sim
   driftless agent --node hollow --driver sim --count 1000      hollow-0 to hollow-999, each a node of its own
 
@@ -53,17 +54,57 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
+    offer: Offer,
+    #[command(flatten)]
     pub logs: LogArgs,
 }
 
+/// What a node says of itself beside its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct Offer {
+    /// A label of the node; may be given several times.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// CPU for instances, as "4" or "1500m" [default: what the machine has].
+    #[arg(long, value_name = "CORES", value_parser = cpu_millis)]
+    cpu: Option<i64>,
+    /// Memory for instances, as "8Gi" or "500M" [default: what the machine has].
+    #[arg(long, value_name = "BYTES", value_parser = memory_bytes)]
+    memory: Option<i64>,
+    /// How many instances it takes [default: 1000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    instances: Option<i32>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("say KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn cpu_millis(text: &str) -> Result<i64, String> {
+    amount(kinds::cpu_millis(text), "say it as in \"4\" or \"1500m\"")
+}
+
+fn memory_bytes(text: &str) -> Result<i64, String> {
+    amount(kinds::memory_bytes(text), "say it as in \"8Gi\" or \"500M\"")
+}
+
+fn amount(read: Option<u64>, how: &str) -> Result<i64, String> {
+    let amount = read.and_then(|n| i64::try_from(n).ok()).filter(|n| *n > 0);
+    amount.ok_or_else(|| how.to_owned())
+}
+
 pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+    let plain = args.driver == DriverKind::Process || args.offer == Offer::default();
+    let usage = || Trouble::Usage("--label, --cpu, --memory and --instances are for nodes that run something".into());
+    anyhow::ensure!(plain, usage());
     if args.count > 1 {
         let sim = args.driver == DriverKind::Sim;
         anyhow::ensure!(sim, Trouble::Usage("--count is for hollow nodes: add --driver sim".into()));
         return hollow::look_after(servers, &args.node, args.count, shutdown).await;
     }
     let data_dir = args.data_dir.unwrap_or_else(|| Path::new(".driftless").join(&args.node));
-    look_after(servers, &args.node, args.driver, &data_dir, shutdown).await
+    look_after(servers, &args.node, args.driver, &data_dir, args.offer, shutdown).await
 }
 
 pub async fn look_after(
@@ -71,14 +112,16 @@ pub async fn look_after(
     node: &str,
     driver: DriverKind,
     data_dir: &Path,
+    offer: Offer,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let driver: Arc<dyn Driver> = match driver {
-        DriverKind::Process => Arc::new(processes(node, data_dir)?),
+        DriverKind::Process => Arc::new(processes(node, data_dir, &offer)?),
         DriverKind::Sim => hollow::machine(),
     };
     let remote = Arc::new(client::remote(servers, Actor::new("agent", node))?);
-    let agent = Agent::new(Config::new(node), driver, remote.clone());
+    let config = Config { labels: offer.labels.into_iter().collect(), ..Config::new(node) };
+    let agent = Agent::new(config, driver, remote.clone());
     remote.serve_logs(agent.logs());
     agent
         .run(asked(shutdown))
@@ -86,10 +129,16 @@ pub async fn look_after(
         .map_err(|trouble| anyhow::anyhow!("the agent can't tell what runs here: {trouble}"))
 }
 
-fn processes(node: &str, data_dir: &Path) -> anyhow::Result<process::Process> {
+fn processes(node: &str, data_dir: &Path, offer: &Offer) -> anyhow::Result<process::Process> {
     // Supervisors work elsewhere, so their paths can't be relative.
     let data_dir = std::path::absolute(data_dir).with_context(|| format!("--data-dir {}", data_dir.display()))?;
-    let config = process::Config::new(data_dir.clone(), node, supervisor()?);
+    let defaults = process::Config::new(data_dir.clone(), node, supervisor()?);
+    let config = process::Config {
+        cpu_millis: offer.cpu,
+        memory_bytes: offer.memory,
+        instances: offer.instances.unwrap_or(defaults.instances),
+        ..defaults
+    };
     process::Process::new(config).with_context(|| format!("cannot run instances in {}", data_dir.display()))
 }
 

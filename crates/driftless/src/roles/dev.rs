@@ -54,7 +54,8 @@ pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
     let clients = async {
         let controlling =
             control::control(&servers, Config { name: "dev".into(), ..Config::default() }, shutdown.clone());
-        let looking = agent::look_after(&servers, &args.node, args.driver, &data, shutdown.clone());
+        let looking =
+            agent::look_after(&servers, &args.node, args.driver, &data, agent::Offer::default(), shutdown.clone());
         let announcing = announcing(&servers, &args, shutdown.clone());
         let ended = tokio::try_join!(controlling, looking, announcing);
         end_server.send_replace(true);

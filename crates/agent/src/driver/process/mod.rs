@@ -65,6 +65,9 @@ pub struct Config {
     pub cgroups: Cgroups,
     /// Instances that this node takes.
     pub instances: i32,
+    /// What the node offers; none: what the machine has.
+    pub cpu_millis: Option<i64>,
+    pub memory_bytes: Option<i64>,
     /// Logs of instances that are gone: how many of them, and how long.
     pub gone_logs: Retention,
 }
@@ -82,6 +85,8 @@ impl Config {
             ports: PORTS,
             cgroups: Cgroups::find(),
             instances: 1000,
+            cpu_millis: None,
+            memory_bytes: None,
             gone_logs: Retention::default(),
         }
     }
@@ -137,7 +142,12 @@ impl Driver for Process {
         let cores = thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(i64::MAX));
         let system = rustix::system::sysinfo();
         let memory = i64::try_from(system.totalram).unwrap_or(i64::MAX).saturating_mul(i64::from(system.mem_unit));
-        v1::Capacity { cpu_millis: cores * 1000, memory_bytes: memory, instances: self.0.config.instances }
+        let config = &self.0.config;
+        v1::Capacity {
+            cpu_millis: config.cpu_millis.unwrap_or(cores * 1000),
+            memory_bytes: config.memory_bytes.unwrap_or(memory),
+            instances: config.instances,
+        }
     }
 
     async fn load_node(&self) -> Result<NodeMemory> {

@@ -64,7 +64,7 @@ impl Missing {
 
 /// `running` counts what runs, `all` also what has ended, which must not be forgotten by mistake either.
 pub fn trust(recorded: Option<&str>, confirmed: &str, incarnation: &str, running: Missing, all: Missing) -> Trust {
-    let vouched = confirmed == incarnation;
+    let vouched = !confirmed.is_empty() && confirmed == incarnation;
     match recorded {
         Some(known) if known == incarnation && !vouched && (running.most() || all.most()) => {
             Trust::Unconfirmed(Doubt::MostMissing)

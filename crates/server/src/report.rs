@@ -101,9 +101,10 @@ impl Run<'_> {
     async fn chunk(&mut self, left: &mut VecDeque<Report>) -> Result<Option<Revision>> {
         for _ in 0..ATTEMPTS_MAX {
             let author = author(self.shared, self.caller, Domain::Agent);
-            let Chunk { step, taken, refused, news } = self.gather(&author, left)?;
-            if !refused.is_empty() && !self.fresh {
-                // It may be newer than what this server has seen.
+            let Chunk { step, taken, refused, known, news } = self.gather(&author, left)?;
+            if (!refused.is_empty() || known) && !self.fresh {
+                // It may be newer than what this server has seen; and what is so already may not be so any more, such as
+                // where the report before this one said something else a moment ago.
                 self.freshen().await?;
                 continue;
             }
@@ -145,7 +146,9 @@ impl Run<'_> {
                 chunk.refused.push(report.key.clone());
                 continue;
             };
-            if let Some((write, done, news)) = merged(author, report, &record)? {
+            let merged = merged(author, report, &record)?;
+            chunk.known |= merged.is_none();
+            if let Some((write, done, news)) = merged {
                 bytes += record.bytes.len();
                 if chunk.step.writes.len() == WRITES_MAX || (bytes > BYTES_MAX && !chunk.step.is_empty()) {
                     break;
@@ -180,6 +183,8 @@ struct Chunk {
     /// Reports that are dealt with once it's committed.
     taken: usize,
     refused: Vec<Key>,
+    /// Something among them is so already, as far as this server has seen.
+    known: bool,
     /// What the step tells of each resource, by its name.
     news: Vec<(String, Why)>,
 }

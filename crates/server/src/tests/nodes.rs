@@ -1,9 +1,11 @@
 //! Agents: registering and reporting.
 
+use std::{sync::Arc, time::Duration};
+
 use api::v1;
 use kinds::{any, instance, typed};
 use model::{Fence, Key, Revision, condition};
-use store::{Api, Caller, Error, Store, Write};
+use store::{Api, Caller, Error, Faults, Faulty, Memory, Store, Write};
 
 use super::fixtures::*;
 use crate::Server;
@@ -130,6 +132,23 @@ async fn reports_become_statuses_and_the_same_again_writes_nothing() {
     let head = server.head().await.unwrap();
     server.report(&agent(), fence, "n1", batch(reports)).await.unwrap();
     assert_eq!(server.head().await.unwrap(), head);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_takes_the_one_before_it_back_is_written_though_this_server_has_seen_neither() {
+    let faults = Faults::new();
+    let server = over(Arc::new(Faulty::new(Arc::new(Memory::default()), faults.clone()))).await;
+    let (fence, instances) = populated(&server, 1).await;
+    let first = running(&instances[0]);
+    let mut second = first.clone();
+    second.status.as_mut().unwrap().pid = 43;
+    server.report(&agent(), fence.clone(), "n1", batch([first.clone()])).await.unwrap();
+    assert_eq!(status_of(&server, &instances[0]).await.pid, 42);
+    faults.delay_watches(Duration::from_millis(100));
+    server.report(&agent(), fence.clone(), "n1", batch([second])).await.unwrap();
+    server.report(&agent(), fence, "n1", batch([first])).await.unwrap();
+    faults.delay_watches(Duration::ZERO);
+    assert_eq!(status_of(&server, &instances[0]).await.pid, 42);
 }
 
 #[tokio::test]

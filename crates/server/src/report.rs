@@ -117,6 +117,8 @@ impl Run<'_> {
             };
             match committed {
                 Ok(revision) => {
+                    // What was just written isn't seen yet.
+                    self.fresh &= revision.is_none();
                     left.drain(..taken);
                     self.refused.extend(refused);
                     return Ok(revision);

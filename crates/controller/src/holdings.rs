@@ -129,6 +129,15 @@ impl Holdings {
         self.changed.notify_one();
     }
 
+    /// When the shard was swept that waits longest.
+    pub fn oldest_sweep(&self) -> Option<Time> {
+        self.lock().tenures.oldest_sweep()
+    }
+
+    pub fn has_session(&self) -> bool {
+        !self.lock().session.is_empty()
+    }
+
     /// Everything of these shards that the sweep put up until now was looked at.
     pub fn swept(&self, shards: &BTreeSet<u32>, now: Time) {
         self.lock().tenures.swept(shards, now);
@@ -176,7 +185,9 @@ impl Holdings {
     }
 
     pub fn end_all(&self) {
-        self.lock().holds = Holds::default();
+        let mut held = self.lock();
+        held.holds = Holds::default();
+        held.session.clear();
     }
 
     pub fn in_barrier(&self) -> bool {

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kinds::{KINDS, RECONCILERS, Reconciler};
-use model::{Filter, Key, Object, Revision};
+use model::{Filter, Key, Object, Revision, Time};
 use store::{Bookmark, List, Result, ResumeToken, ShardSet, WatchItem, WatchOptions, WatchStream};
 use tokio::{
     sync::watch,
@@ -84,7 +84,10 @@ impl Informer {
             shards: Some(self.shared.watched.subscribe()),
         };
         let stream = self.shared.store.watch(options).await?;
-        self.pump(stream, wanted, shards).await
+        self.shared.stats.watching.set(1);
+        let ended = self.pump(stream, wanted, shards).await;
+        self.shared.stats.watching.set(0);
+        ended
     }
 
     async fn pump(
@@ -157,6 +160,7 @@ impl Informer {
             WatchItem::SnapshotEnd { revision } => self.complete(revision)?,
             WatchItem::Changes(group) => {
                 let changed = self.shared.cache.apply(&group.changes);
+                self.shared.measure_lag(&changed);
                 self.reached(group.to);
                 wake(&self.shared, &changed);
             }
@@ -221,6 +225,17 @@ impl Informer {
         warn!(?differing, "the cache differs from the server's in these shards: listing");
         if let Err(error) = relist(&self.shared, &shards).await {
             warn!(%error, "listing failed; the next bookmark or sweep tries again");
+        }
+    }
+}
+
+impl Shared {
+    /// How old the newest of the changes is that arrived together, by the servers' clock.
+    fn measure_lag(&self, changed: &[Changed]) {
+        let stamps = changed.iter().filter_map(|(_, after)| after.as_ref()?.metadata().updated_time);
+        let newest = stamps.map(|stamp| Time::from(&stamp)).max();
+        if let Some((now, newest)) = self.cache.now().zip(newest) {
+            self.stats.lag.observe(now.since(newest));
         }
     }
 }

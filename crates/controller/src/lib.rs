@@ -17,6 +17,7 @@ pub mod execute;
 mod holdings;
 mod informer;
 mod member;
+mod metrics;
 mod queue;
 pub mod ring;
 mod stats;
@@ -30,10 +31,12 @@ mod worker;
 use std::sync::Arc;
 
 use store::{Result, Store};
+use telemetry::metrics::Source;
 use tokio::{sync::watch, task::JoinSet};
 use tracing::info;
 
 pub use config::Config;
+pub use metrics::FAMILIES;
 pub use queue::{Lane, Queue, Work};
 pub use stats::{Outcome, Stats};
 
@@ -75,6 +78,17 @@ impl Controller {
 
     pub fn stats(&self) -> Arc<Stats> {
         self.shared.stats.clone()
+    }
+
+    /// What it shows to Prometheus.
+    pub fn metrics(&self) -> Arc<dyn Source> {
+        Arc::new(metrics::Metrics(self.shared.clone()))
+    }
+
+    /// Whether it could act now on what it owns; if not, why.
+    pub fn readiness(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || metrics::ready(&shared)
     }
 
     /// Runs until `shutdown` becomes true; then gives its claims away, as far as anyone takes them, and ends.

@@ -8,6 +8,7 @@ use std::{
 
 use model::Key;
 use rand::Rng;
+use telemetry::metrics::Histogram;
 use tokio::{sync::Notify, time::Instant};
 
 /// Change-lane pops in a row before the sweep lane gets one: sweeps are never starved.
@@ -24,6 +25,32 @@ pub struct Work {
 pub enum Lane {
     Change,
     Sweep,
+}
+
+impl Lane {
+    /// A label of metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Change => "change",
+            Self::Sweep => "sweep",
+        }
+    }
+}
+
+/// How long keys waited, by lane.
+#[derive(Debug, Default)]
+pub struct Waits {
+    changes: Histogram,
+    sweeps: Histogram,
+}
+
+impl Waits {
+    pub fn of(&self, lane: Lane) -> &Histogram {
+        match lane {
+            Lane::Change => &self.changes,
+            Lane::Sweep => &self.sweeps,
+        }
+    }
 }
 
 /// How a look ended, as far as the queue cares.
@@ -66,13 +93,14 @@ struct Inner {
 pub struct Queue {
     inner: Mutex<Inner>,
     changed: Notify,
+    pub waits: Waits,
     backoff_min: Duration,
     backoff_max: Duration,
 }
 
 impl Queue {
     pub fn new(backoff_min: Duration, backoff_max: Duration) -> Self {
-        Self { inner: Mutex::default(), changed: Notify::new(), backoff_min, backoff_max }
+        Self { inner: Mutex::default(), changed: Notify::new(), waits: Waits::default(), backoff_min, backoff_max }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -92,11 +120,14 @@ impl Queue {
             let due = {
                 let mut inner = self.lock();
                 inner.wake_due(Instant::now());
-                if let Some((work, since)) = inner.take() {
+                if let Some((work, since, lane)) = inner.take() {
                     if !inner.is_idle() {
                         self.changed.notify_one();
                     }
-                    return (work, since.elapsed());
+                    drop(inner);
+                    let waited = since.elapsed();
+                    self.waits.of(lane).observe(waited);
+                    return (work, waited);
                 }
                 inner.delayed.keys().next().map(|(at, _)| *at)
             };
@@ -200,7 +231,7 @@ impl Inner {
         }
     }
 
-    fn take(&mut self) -> Option<(Work, Instant)> {
+    fn take(&mut self) -> Option<(Work, Instant, Lane)> {
         let sweep_first = self.changes_in_a_row >= CHANGES_IN_A_ROW_MAX && !self.sweeps.is_empty();
         let popped = if sweep_first { None } else { self.changes.pop_front() };
         let from_changes = popped.is_some();
@@ -209,7 +240,7 @@ impl Inner {
         let entry = self.entries.entry(work.clone()).or_default();
         entry.queued = false;
         entry.in_work = true;
-        Some((work, since))
+        Some((work, since, if from_changes { Lane::Change } else { Lane::Sweep }))
     }
 
     fn is_idle(&self) -> bool {

@@ -41,6 +41,12 @@ impl Tenures {
         }
     }
 
+    /// When the shard was swept that waits longest.
+    pub fn oldest_sweep(&self) -> Option<Time> {
+        let shards = self.claims.iter().filter(|(claim, _)| shard_of_claim(claim).is_some());
+        shards.filter_map(|(_, tenure)| tenure.swept).min()
+    }
+
     pub fn owned_since_millis(&self) -> BTreeMap<String, i64> {
         self.claims.iter().map(|(claim, tenure)| (claim.clone(), tenure.since.millis())).collect()
     }
@@ -80,6 +86,7 @@ mod tests {
         tenures.swept(&BTreeSet::from([3]), Time::from_millis(40));
         tenures.swept(&BTreeSet::from([4]), Time::from_millis(50));
         assert_eq!(update(&mut tenures, 1, Phase::Active, 60), (10, 40));
+        assert_eq!(tenures.oldest_sweep(), Some(Time::from_millis(40)));
         assert_eq!(update(&mut tenures, 2, Phase::Active, 70), (70, 70), "lost and won again");
         tenures.update([].into_iter(), Time::from_millis(80));
         assert!(tenures.shards().is_empty());

@@ -47,9 +47,10 @@ impl Shared {
             add(&self.stats.put_off, 1);
             return Done::Forget;
         }
+        let _timer = self.stats.looks.of(work.reconciler).duration.time();
         match self.decide(reconciler, work, &busy.fence) {
             Decided::Nothing => Done::Forget,
-            Decided::Rest(next, now) => self.rest(&next, now),
+            Decided::Rest(next, now) => self.rest(work, &next, now),
             Decided::Write(transaction, next) => self.write(work, &busy, *transaction, &next).await,
         }
     }
@@ -86,12 +87,13 @@ impl Shared {
         decided.unwrap_or(Decided::Nothing)
     }
 
-    fn rest(&self, next: &Next, now: Time) -> Done {
-        self.stats.count(match next {
+    fn rest(&self, work: &Work, next: &Next, now: Time) -> Done {
+        let outcome = match next {
             Next::Settled(_) => Outcome::Settled,
             Next::Wait(..) | Next::Do(..) => Outcome::Waiting,
             Next::Blocked(_) => Outcome::Blocked,
-        });
+        };
+        self.stats.count(work.reconciler, outcome);
         match next {
             Next::Wait(Until::Time(at), _) => Done::After(until(now, *at)),
             _ => Done::Forget,
@@ -107,7 +109,7 @@ impl Shared {
             Ok(revision) => {
                 let why = next.why();
                 info!(key = %work.key, %verb, writes, claim = busy.claim(), %revision, why = why.reason, "{}", why.message);
-                self.stats.count(Outcome::Stepped);
+                self.stats.count(work.reconciler, Outcome::Stepped);
                 self.holdings.reset_moves(&work.key);
                 self.cache.note_write(&work.key, revision);
                 // Usually the event has not come back yet, and wakes the key; if it came before the answer, look now.
@@ -121,30 +123,30 @@ impl Shared {
         match error.class() {
             Class::Conflict => {
                 debug!(key = %work.key, %verb, %error, "the world moved");
-                self.stats.count(Outcome::Conflict);
+                self.stats.count(work.reconciler, Outcome::Conflict);
                 self.holdings.halve_moves(&work.key);
                 Done::Backoff
             }
             Class::Fenced => {
                 warn!(key = %work.key, %verb, claim = busy.claim(), %error, "write refused: not the owner any more");
-                self.stats.count(Outcome::Fenced);
+                self.stats.count(work.reconciler, Outcome::Fenced);
                 busy.fenced();
                 Done::Forget
             }
             Class::Unknown => {
                 warn!(key = %work.key, %verb, %error, "outcome unknown: waiting for a barrier");
-                self.stats.count(Outcome::Unknown);
+                self.stats.count(work.reconciler, Outcome::Unknown);
                 self.barrier(work).await;
                 Done::Backoff
             }
             Class::Retry => {
                 debug!(key = %work.key, %verb, %error, "not done");
-                self.stats.count(Outcome::Failed);
+                self.stats.count(work.reconciler, Outcome::Failed);
                 Done::Backoff
             }
             Class::Terminal => {
                 error!(key = %work.key, %verb, %error, "step refused");
-                self.stats.count(Outcome::Failed);
+                self.stats.count(work.reconciler, Outcome::Failed);
                 Done::Backoff
             }
         }

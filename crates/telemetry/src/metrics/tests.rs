@@ -63,7 +63,7 @@ fn the_text_is_cumulative_and_ends_with_infinity() {
             "test_wait_seconds_bucket{lane=\"change\",le=\"+Inf\"} 3",
             "test_wait_seconds_count{lane=\"change\"} 3",
             "test_wait_seconds_sum{lane=\"change\"} 1000.021",
-            "driftless_build_info{role=\"test\",version=\"1.2.3\"} 1",
+            "driftless_build_info{role=\"test\",version=\"1.2.3\"} 1.0",
         ],
     );
     assert!(!page.contains("trace_id"), "the older text has no exemplars");

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    Clock, Config,
+    Clock, Config, Metrics,
     assigned::View,
     driver::{Driver, LogPart, LogStream, Result},
     feed::Watcher,
@@ -32,11 +32,17 @@ pub struct Agent {
     driver: Arc<dyn Driver>,
     api: Arc<dyn Api>,
     directory: Directory,
+    metrics: Arc<Metrics>,
 }
 
 impl Agent {
     pub fn new(config: Config, driver: Arc<dyn Driver>, api: Arc<dyn Api>) -> Self {
-        Self { config: Arc::new(config), driver, api, directory: Directory::default() }
+        Self { config: Arc::new(config), driver, api, directory: Directory::default(), metrics: Arc::default() }
+    }
+
+    /// What it shows to Prometheus, and whether it's ready.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
     }
 
     /// What the instances here write, for the connection to hand out.
@@ -69,6 +75,7 @@ impl Agent {
             driver: self.driver,
             api: self.api,
             directory: self.directory,
+            metrics: self.metrics,
             events,
             doubt,
             deleted,

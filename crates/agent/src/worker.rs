@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    Clock, Config,
+    Clock, Config, Metrics,
     assigned::{Assigned, View},
     driver::{Driver, Ended, Exit, Found, FoundRun, Id, Memory, NodeMemory, Result, StartError, Started},
     feed::Feed,
@@ -103,6 +103,7 @@ pub struct Worker {
     pub deleted: Arc<Notify>,
     pub relist: Arc<Notify>,
     pub directory: Directory,
+    pub metrics: Arc<Metrics>,
     pub told: watch::Sender<v1::NodeStatus>,
     pub node: Node,
     pub starts: Arc<Semaphore>,
@@ -146,6 +147,7 @@ impl Worker {
                 () = async { sleep_until(wake.expect("guarded")).await }, if wake.is_some() => self.wake(),
             }
             self.flush();
+            self.metrics.instances.set(self.slots.len() as u64);
             while self.tasks.try_join_next().is_some() {}
         }
     }
@@ -214,6 +216,7 @@ impl Worker {
 
     /// A complete snapshot: now absence means something.
     fn complete(&mut self) {
+        self.metrics.told.set(1);
         let uids: BTreeSet<Arc<str>> = self.view.records.instances.keys().chain(self.slots.keys()).cloned().collect();
         self.judge_strays();
         uids.iter().for_each(|uid| self.assign(uid));
@@ -323,6 +326,7 @@ impl Worker {
     }
 
     fn relink(&mut self, link: Option<(Link, v1::NodeStatus)>) {
+        self.metrics.linked.set(u64::from(link.is_some()));
         self.link = link.map(|(link, told)| {
             self.outbox.start_over(self.slots.keys().cloned(), told);
             link

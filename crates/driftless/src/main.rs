@@ -9,6 +9,7 @@ mod edit;
 mod exit;
 mod follow;
 mod output;
+mod pages;
 mod roles;
 mod standing;
 mod telemetry;

@@ -96,7 +96,7 @@ impl Cache {
         let changes = group.changes.into_iter().filter_map(|change| self.change(change)).collect();
         self.revision = group.to;
         self.commits = commits;
-        self.ring.push(Arc::new(Kept { to: group.to, coalesced, repair: false, changes }));
+        self.ring.push(Arc::new(Kept { to: group.to, at: Instant::now(), coalesced, repair: false, changes }));
         Ok(true)
     }
 
@@ -161,7 +161,7 @@ impl Cache {
             self.pins.clear();
             self.ring.reset(revision);
         } else if revision > seen || !changes.is_empty() {
-            self.ring.push(Arc::new(Kept { to: revision, coalesced: true, repair: revision == seen, changes }));
+            self.ring.push(Arc::new(Kept { to: revision, at: Instant::now(), coalesced: true, repair: revision == seen, changes }));
         }
         healed
     }
@@ -204,6 +204,10 @@ impl Cache {
         }
         let shards = self.digests.get_mut(key.kind()).expect("made above");
         by(shards.entry(record.shard).or_default(), record.term(key));
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (&Key, &Arc<Record>)> {
+        self.records.range::<Key, _>(..)
     }
 
     /// What matches, in key order, after that key.

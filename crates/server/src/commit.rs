@@ -49,11 +49,14 @@ async fn admitted(shared: &Shared, members: &Members, mut transaction: Transacti
     bases.expect_owners(&mut transaction);
     let note = transaction.note.take().unwrap_or_default();
     let folding = shared.folds().look(shared.stamps(), &note, &done);
+    let declared = shared.convergence.declare(&shared.cache(), &done);
     transaction.log = entries(&author, transaction.fence.as_ref(), &note, done, &folding);
     if transaction.incarnation.is_empty() {
         transaction.incarnation = shared.cache().incarnation.clone();
     }
-    let revision = shared.commit(transaction).await?;
+    let result = shared.commit(transaction).await;
+    shared.convergence.committed(&declared, &result);
+    let revision = result?;
     shared.folds().keep(folding);
     Ok(revision)
 }

@@ -53,6 +53,8 @@ counters! {
     commits_conflicted,
     commits_fenced,
     commits_denied,
+    /// The store didn't answer, or refused for another reason.
+    commits_failed,
     /// Applies and reports that were computed anew after a conflict.
     retries,
 }

@@ -39,6 +39,7 @@ pub async fn run(shared: Arc<Shared>, state: watch::Sender<Option<Arc<v1::Coordi
                     Some(Ok(next)) => {
                         backoff = BACKOFF_MIN;
                         let told = witness.tell(&next, shared.config.stamps.now());
+                        witness.take_gaps().for_each(|gap| shared.takeovers.observe(gap));
                         state.send_replace(Some(Arc::new(told)));
                     }
                     Some(Err(error)) => break error.to_string(),

@@ -11,9 +11,12 @@ use crate::scan::{Value, fields};
 
 /// Numbers of the fields that are looked at; see `proto/driftless/v1/resource.proto`.
 const RESOURCE_METADATA: u32 = 1;
+const RESOURCE_STATUS: u32 = 3;
+const ANY_VALUE: u32 = 2;
 const METADATA_UID: u32 = 4;
 const METADATA_LABELS: u32 = 5;
 const METADATA_OWNER: u32 = 7;
+const METADATA_GENERATION: u32 = 8;
 const METADATA_SHARD: u32 = 10;
 const METADATA_FINALIZERS: u32 = 11;
 const METADATA_DELETION_TIME: u32 = 12;
@@ -35,6 +38,7 @@ pub struct Record {
     pub revision: Revision,
     pub bytes: Bytes,
     pub shard: u32,
+    pub generation: i64,
     /// Its kind is read by every shard.
     pub global: bool,
     pub deleting: bool,
@@ -54,6 +58,7 @@ impl Record {
             revision: object.revision,
             bytes: object.bytes.clone(),
             shard: 0,
+            generation: 0,
             global: kind.is_some_and(|k| k.info().global),
             deleting: false,
             finalized: false,
@@ -83,6 +88,7 @@ impl Record {
                 (METADATA_UID, Value::Bytes(range)) => self.uid = Span::of(&range),
                 (METADATA_ROOT_UID, Value::Bytes(range)) => self.root_uid = Span::of(&range),
                 (METADATA_SHARD, Value::Varint(shard)) => self.shard = u32::try_from(shard).unwrap_or(u32::MAX),
+                (METADATA_GENERATION, Value::Varint(count)) => self.generation = i64::try_from(count).unwrap_or(i64::MAX),
                 (METADATA_DELETION_TIME, _) => self.deleting = true,
                 (METADATA_FINALIZERS, _) => self.finalized = true,
                 (METADATA_OWNER, Value::Bytes(range)) => self.owner_uid = text_of(bytes, range, OWNER_UID),
@@ -104,6 +110,16 @@ impl Record {
 
     pub fn root_uid(&self) -> &str {
         self.text(self.root_uid)
+    }
+
+    /// The encoded status, where there is one.
+    pub fn status(&self) -> Option<&[u8]> {
+        let status = fields(&self.bytes, 0..self.bytes.len()).filter_map(|(number, value)| match value {
+            Value::Bytes(range) if number == RESOURCE_STATUS => Some(range),
+            _ => None,
+        });
+        let span = text_of(&self.bytes, status.last()?, ANY_VALUE);
+        self.bytes.get(span.start as usize..span.end as usize)
     }
 
     pub fn node(&self) -> Option<&str> {

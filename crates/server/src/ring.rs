@@ -4,6 +4,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use model::{Key, Revision};
+use tokio::time::Instant;
 
 use crate::record::Record;
 
@@ -16,6 +17,8 @@ pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Kept {
     pub to: Revision,
+    /// When it arrived here.
+    pub at: Instant,
     pub coalesced: bool,
     /// Corrects what was said at this very revision.
     pub repair: bool,

@@ -10,6 +10,7 @@ use store::{
     Api, Caller, ClaimChange, Cluster, CoordinationStream, Error, Head, HistoryQuery, List, LogRecord, Note, Page,
     Result, SessionOpen, Store, Transaction, WatchOptions, WatchStream,
 };
+use telemetry::metrics::Source;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -29,6 +30,7 @@ use crate::{
     heads::{self, Heads},
     history,
     members::{self, Members},
+    metrics::Metrics,
     nodes, plan, reads, report,
     retention::{self, Retention},
     ring::GROUPS_MAX,
@@ -118,6 +120,20 @@ impl Server {
 
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// Whether it should be asked now; if not, why.
+    pub fn check(&self) -> impl Fn() -> std::result::Result<(), String> + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || match shared.current_readiness() {
+            Readiness::Ready => Ok(()),
+            other => Err(format!("{}: {}", other.reason(), other.message())),
+        }
+    }
+
+    /// What it shows to Prometheus.
+    pub fn metrics(&self) -> Arc<dyn Source> {
+        Arc::new(Metrics { shared: self.shared.clone(), members: self.members.clone() })
     }
 
     pub fn name(&self) -> &str {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use model::{Object, Revision, Time};
 use store::{Error, Group, Head, Result, Store, Transaction};
+use telemetry::metrics::Histogram;
 use tokio::{
     sync::{Notify, watch},
     time::{Duration, Instant, timeout_at},
@@ -18,8 +19,10 @@ use crate::{
     Config, Stamps,
     cache::{Cache, Healed, Lie},
     confirm::{Confirm, Finding},
+    convergence::Convergence,
     counters::Counters,
     folds::Folds,
+    timed::{Timed, Times},
 };
 pub use wakes::{Bell, Place, Wakes};
 
@@ -91,6 +94,12 @@ pub struct Shared {
     pub backend: Arc<dyn Store>,
     pub config: Config,
     pub counters: Counters,
+    /// Of the backend's operations.
+    pub times: Arc<Times>,
+    pub convergence: Convergence,
+    pub watch_lag: Histogram,
+    /// How long claims were nobody's.
+    pub takeovers: Histogram,
     cache: RwLock<Cache>,
     confirm: Mutex<Confirm>,
     health: Mutex<Health>,
@@ -105,10 +114,16 @@ pub struct Shared {
 impl Shared {
     pub fn new(config: Config, backend: Arc<dyn Store>) -> Self {
         let cache = RwLock::new(Cache::new(config.ring_groups_max));
+        let times = Arc::<Times>::default();
+        let backend: Arc<dyn Store> = Arc::new(Timed { backend, times: times.clone() });
         Self {
             backend,
             config,
             counters: Counters::default(),
+            times,
+            convergence: Convergence::default(),
+            watch_lag: Histogram::default(),
+            takeovers: Histogram::default(),
             cache,
             confirm: Mutex::new(Confirm::new(Instant::now())),
             health: Mutex::default(),
@@ -147,6 +162,7 @@ impl Shared {
         let revision = cache.revision;
         let news: Option<Vec<_>> = cache.ring.since(before).map(|groups| groups.cloned().collect());
         drop(cache);
+        news.iter().flatten().for_each(|group| self.convergence.see(group));
         match news {
             Some(news) => self.wakes.moved(revision, news.iter().map(AsRef::as_ref)),
             None => self.wakes.all(revision),
@@ -157,6 +173,7 @@ impl Shared {
     /// Replaces everything by a snapshot, then wakes everybody.
     pub fn install(&self, incarnation: &str, revision: Revision, objects: &[Object]) -> Healed {
         let healed = self.cache_mut().install(incarnation, revision, objects);
+        self.convergence.clear();
         self.wakes.all(revision);
         healed
     }

@@ -69,7 +69,9 @@ impl Step {
     pub async fn commit(self, shared: &Shared, author: &Author, fence: Option<Fence>, note: Note) -> Result<Revision> {
         let incarnation = shared.cache().incarnation.clone();
         let folding = shared.folds().look(shared.stamps(), &note, &self.done);
+        let declared = shared.convergence.declare(&shared.cache(), &self.done);
         let result = shared.commit(self.transaction(incarnation, author, fence, &note, &folding)).await;
+        shared.convergence.committed(&declared, &result);
         if result.is_ok() {
             shared.folds().keep(folding);
         }
@@ -81,13 +83,15 @@ impl Step {
 /// Counts what became of a commit.
 pub fn count(shared: &Shared, result: &Result<Revision>) {
     let counters = &shared.counters;
+    if let Err(Error::WrongIncarnation(_)) = result {
+        // The store isn't the one that the cache was read from any more.
+        shared.relist.notify_one();
+    }
     match result {
         Ok(_) => counters.commits.add(1),
         Err(Error::Conflict { .. }) => counters.commits_conflicted.add(1),
         Err(Error::Fenced(_)) => counters.commits_fenced.add(1),
         Err(Error::Denied(_)) => counters.commits_denied.add(1),
-        // The store isn't the one that the cache was read from any more.
-        Err(Error::WrongIncarnation(_)) => shared.relist.notify_one(),
-        Err(_) => {}
+        Err(_) => counters.commits_failed.add(1),
     }
 }

@@ -179,7 +179,11 @@ impl Sight {
             At::Ring(position) => Some(position),
             At::Nowhere => None,
         };
-        let groups = position.and_then(|position| cache.ring.since(position));
+        let since = |position| cache.ring.since(position);
+        if let Some(oldest) = position.and_then(since).and_then(|mut groups| groups.next()) {
+            self.shared.watch_lag.observe(oldest.at.elapsed());
+        }
+        let groups = position.and_then(since);
         match groups {
             None => {
                 let filter = self.filter.clone();

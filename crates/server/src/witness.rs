@@ -3,7 +3,10 @@
 //!
 //! It only informs people (`get shards`, a status that nobody vouches for). Nothing is decided by it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use api::v1;
 use model::{LEADER, Time, shard_claim, shard_of_claim};
@@ -28,6 +31,8 @@ struct Sweep {
 #[derive(Debug, Default)]
 pub struct Witness {
     claims: BTreeMap<String, Seen>,
+    /// How long claims were nobody's that have an owner again; until they are taken.
+    gaps: Vec<Duration>,
 }
 
 impl Witness {
@@ -41,9 +46,17 @@ impl Witness {
         let owners: BTreeMap<&str, &v1::Member> = state.members.iter().map(|m| (m.session.as_str(), m)).collect();
         for claim in &mut told.claims {
             let owner = owners.get(claim.owner.as_str()).copied();
-            self.claims.entry(claim.name.clone()).or_default().tell(claim, owner, now);
+            let seen = self.claims.entry(claim.name.clone()).or_default();
+            if let Some(since) = seen.unowned_since.filter(|_| owner.is_some()) {
+                self.gaps.push(now.since(since));
+            }
+            seen.tell(claim, owner, now);
         }
         told
+    }
+
+    pub fn take_gaps(&mut self) -> impl Iterator<Item = Duration> {
+        self.gaps.drain(..)
     }
 }
 
@@ -152,5 +165,18 @@ mod tests {
         let told = witness.tell(&state(members, vec![claim("shard-0", "b", 2)]), Time::from_millis(4_000));
         assert_eq!(shard_0(&told).owned_since, at(4_000));
         assert_eq!(shard_0(&told).last_sweep, at(900));
+    }
+
+    #[test]
+    fn how_long_a_claim_was_nobodys_is_told_once() {
+        let mut witness = Witness::default();
+        witness.tell(&state(Vec::new(), vec![claim("shard-0", "a", 1)]), Time::from_millis(1_000));
+        assert_eq!(witness.take_gaps().count(), 0);
+        let members = || vec![member("b", v1::MemberReport::default())];
+        for now in [1_250, 1_500] {
+            witness.tell(&state(members(), vec![claim("shard-0", "b", 2)]), Time::from_millis(now));
+        }
+        // The leader's is still nobody's.
+        assert_eq!(witness.take_gaps().collect::<Vec<_>>(), [Duration::from_millis(250)]);
     }
 }

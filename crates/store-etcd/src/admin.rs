@@ -1,15 +1,16 @@
 //! What an operator, or the leader on their behalf, wants of etcd itself: its versions and their known faults, space,
 //! alarms, compaction.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use etcd_client::{
     AlarmAction, AlarmOptions, AlarmType, CompactionOptions, Compare, CompareOp, DeleteOptions, Txn, TxnOp,
 };
 use model::Revision;
 use store::{Cluster, Error, Result};
+use telemetry::metrics::Source;
 
-use crate::{Counts, EtcdStore, Failure, commit, layout::write_cluster};
+use crate::{Counts, EtcdStore, Failure, commit, layout::write_cluster, metrics::Metrics};
 
 /// Oldest version this store is tested with.
 pub const VERSION_MIN: (u32, u32, u32) = (3, 4, 0);
@@ -156,6 +157,11 @@ impl EtcdStore {
             defragment.await?;
         }
         Ok(())
+    }
+
+    /// What it shows to Prometheus.
+    pub fn metrics(&self) -> Arc<dyn Source> {
+        Arc::new(Metrics(self.inner.clone()))
     }
 
     /// What was found wrong and healed since the store was made.

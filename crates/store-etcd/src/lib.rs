@@ -15,6 +15,7 @@ mod counters;
 mod failure;
 mod history;
 mod layout;
+mod metrics;
 mod options;
 mod pool;
 mod probe;
@@ -31,6 +32,7 @@ pub use admin::{MemberStatus, Status, VERSION_MIN, warnings};
 pub use backend::EtcdStore;
 pub use counters::Counts;
 pub use failure::NO_SPACE;
+pub use metrics::FAMILIES;
 pub use options::{DEADLINE_DEFAULT, Options, OptionsError, PREFIX_DEFAULT, QUOTA_DEFAULT, Tls, User};
 pub use upkeep::{FULL_PERCENT, TIGHT_PERCENT, Upkeep};
 

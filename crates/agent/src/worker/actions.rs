@@ -75,19 +75,27 @@ impl Worker {
     pub(super) fn done(&mut self, uid: &Arc<str>, done: Done) {
         let now = self.clock.now();
         let Some(slot) = self.slots.get_mut(uid) else { return };
-        slot.busy = None;
+        let since = slot.busy.take().map_or(now, |busy| busy.since);
         let carried = slot.seen.ready_noted;
         match done {
             Done::Forgotten(Ok(())) => return self.leave(uid),
             Done::Started { memory, outcome } => {
                 match outcome {
-                    Err(StartError::Trouble(why)) => return self.failed(uid, why),
+                    Err(StartError::Trouble(why)) => {
+                        self.metrics.start_trouble.add(1);
+                        return self.failed(uid, why);
+                    }
                     Err(StartError::Busy) => {
+                        self.metrics.start_trouble.add(1);
                         slot.seen.run = Run::Unknown;
                         slot.trouble("the start was not answered".into(), now);
                     }
-                    Err(StartError::CannotStart(exit)) => slot.ended(exit),
+                    Err(StartError::CannotStart(exit)) => {
+                        self.metrics.cannot_start.add(1);
+                        slot.ended(exit);
+                    }
                     Ok(started) => {
+                        self.metrics.has_started(memory.run > 1, now.since(since));
                         slot.remember(memory);
                         slot.runs(&started, false);
                         self.attend(uid, started, false);

@@ -17,6 +17,7 @@ const PAUSE_FIRST: Duration = Duration::from_millis(10);
 
 impl Worker {
     pub(super) fn say_node(&mut self) {
+        self.metrics.trouble.set(u64::from(self.node.trouble.is_some()));
         let status = self.node.status();
         self.outbox.set_node(status.clone());
         self.told.send_replace(status);
@@ -56,11 +57,13 @@ impl Worker {
         match answer {
             Ok((_, refused)) => {
                 self.report_failures = 0;
+                self.metrics.reported.add(1);
                 self.outbox.acknowledged(sequence, &refused);
             }
             Err(error) => {
                 tracing::warn!(node = %self.config.node, %error, "a report failed");
                 self.report_failures = self.report_failures.saturating_add(1);
+                self.metrics.report_failed.add(1);
                 self.outbox.failed(sequence);
                 if error.class() == Class::Fenced {
                     self.doubt.notify_one();

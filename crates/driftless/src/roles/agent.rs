@@ -12,11 +12,13 @@ use agent::{
 };
 use anyhow::Context;
 use model::Actor;
+use telemetry::metrics::Exporter;
 
 use super::{Shutdown, asked, hollow};
 use crate::{
     client::{self, Servers},
     exit::Trouble,
+    pages::PagesArgs,
     telemetry::LogArgs,
 };
 
@@ -55,6 +57,8 @@ pub struct Args {
     data_dir: Option<PathBuf>,
     #[command(flatten)]
     offer: Offer,
+    #[command(flatten)]
+    pages: PagesArgs,
     #[command(flatten)]
     pub logs: LogArgs,
 }
@@ -101,10 +105,13 @@ pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::R
     if args.count > 1 {
         let sim = args.driver == DriverKind::Sim;
         anyhow::ensure!(sim, Trouble::Usage("--count is for hollow nodes: add --driver sim".into()));
+        // What the process shows of itself is what counts of them.
+        let _pages = args.pages.open("agent", &[]).await?;
         return hollow::look_after(servers, &args.node, args.count, shutdown).await;
     }
     let data_dir = args.data_dir.unwrap_or_else(|| Path::new(".driftless").join(&args.node));
-    look_after(servers, &args.node, args.driver, &data_dir, args.offer, shutdown).await
+    let pages = args.pages.open("agent", &["agent"]).await?;
+    look_after(servers, &args.node, args.driver, &data_dir, args.offer, &pages, shutdown).await
 }
 
 pub async fn look_after(
@@ -113,6 +120,7 @@ pub async fn look_after(
     driver: DriverKind,
     data_dir: &Path,
     offer: Offer,
+    pages: &Exporter,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let driver: Arc<dyn Driver> = match driver {
@@ -123,6 +131,9 @@ pub async fn look_after(
     let config = Config { labels: offer.labels.into_iter().collect(), ..Config::new(node) };
     let agent = Agent::new(config, driver, remote.clone());
     remote.serve_logs(agent.logs());
+    let metrics = agent.metrics();
+    pages.add(metrics.clone());
+    pages.check("agent", move || metrics.ready());
     agent
         .run(asked(shutdown))
         .await

@@ -4,10 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use controller::{Config, Controller};
 use model::Actor;
+use telemetry::metrics::Exporter;
 
 use super::Shutdown;
 use crate::{
     client::{self, Servers},
+    pages::PagesArgs,
     telemetry::LogArgs,
     words,
 };
@@ -29,16 +31,27 @@ pub struct Args {
     #[arg(long, value_parser = words::duration, value_name = "DURATION", default_value = "5s")]
     ttl: Duration,
     #[command(flatten)]
+    pages: PagesArgs,
+    #[command(flatten)]
     pub logs: LogArgs,
 }
 
 pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
     let name = args.name.unwrap_or_else(client::host);
     let config = Config { name, sweep: args.sweep, ttl: args.ttl, ..Config::default() };
-    control(servers, config, shutdown).await
+    let pages = args.pages.open("controller", &["controller"]).await?;
+    control(servers, config, &pages, shutdown).await
 }
 
-pub async fn control(servers: &Servers, config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn control(
+    servers: &Servers,
+    config: Config,
+    pages: &Exporter,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
     let remote = Arc::new(client::remote(servers, Actor::new("controller", &config.name))?);
-    Ok(Controller::new(config, remote).run(shutdown).await?)
+    let controller = Controller::new(config, remote);
+    pages.add(controller.metrics());
+    pages.check("controller", controller.readiness());
+    Ok(controller.run(shutdown).await?)
 }

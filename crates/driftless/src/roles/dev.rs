@@ -14,6 +14,7 @@ use super::{
 use crate::{
     client::{Client, Servers},
     follow::{Follow, Update},
+    pages::PagesArgs,
     standing::Goal,
     telemetry::LogArgs,
 };
@@ -38,24 +39,27 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "process")]
     driver: DriverKind,
     #[command(flatten)]
+    pages: PagesArgs,
+    #[command(flatten)]
     pub logs: LogArgs,
 }
 
 /// The server ends last: the others take their leave of it.
 pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+    let pages = args.pages.open("dev", &["server", "controller", "agent"]).await?;
     let store = server::open(args.data_dir.join("store")).await?;
     let listener = server::listen(&args.listen).await?;
     let address = listener.local_addr()?.to_string();
     let servers = Servers { addresses: vec![address.clone()] };
     let (end_server, server_ends) = watch::channel(false);
 
-    let serving = server::serve(store.clone(), "dev", listener, server_ends, || ());
+    let serving = server::serve(store.clone(), "dev", listener, &pages, server_ends, || ());
     let data = args.data_dir.join("node");
     let clients = async {
         let controlling =
-            control::control(&servers, Config { name: "dev".into(), ..Config::default() }, shutdown.clone());
-        let looking =
-            agent::look_after(&servers, &args.node, args.driver, &data, agent::Offer::default(), shutdown.clone());
+            control::control(&servers, Config { name: "dev".into(), ..Config::default() }, &pages, shutdown.clone());
+        let offer = agent::Offer::default();
+        let looking = agent::look_after(&servers, &args.node, args.driver, &data, offer, &pages, shutdown.clone());
         let announcing = announcing(&servers, &args, shutdown.clone());
         let ended = tokio::try_join!(controlling, looking, announcing);
         end_server.send_replace(true);

@@ -6,10 +6,11 @@ use anyhow::Context;
 use server::{Readiness, Server};
 use store::{Cluster, Embedded, Memory, Store};
 use store_etcd::{EtcdStore, Upkeep};
+use telemetry::metrics::Exporter;
 use tokio::{net::TcpListener, sync::watch};
 
 use super::{Shutdown, announce, asked};
-use crate::{client, exit::Trouble, telemetry::LogArgs};
+use crate::{client, exit::Trouble, pages::PagesArgs, telemetry::LogArgs};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -30,6 +31,8 @@ pub struct Args {
     name: Option<String>,
     #[command(flatten)]
     etcd: Etcd,
+    #[command(flatten)]
+    pages: PagesArgs,
     #[command(flatten)]
     pub logs: LogArgs,
 }
@@ -72,15 +75,19 @@ pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
     let listener = listen(&args.listen).await?;
     let address = listener.local_addr()?;
     let name = args.name.unwrap_or_else(client::host);
+    let pages = args.pages.open("server", &["server"]).await?;
     let ready = || announce(&format!("server {name} on {address}"));
     match args.store {
         Backend::Embedded(dir) => {
             let store = open(dir).await?;
-            let served = serve(store.clone(), &name, listener, shutdown, ready).await;
+            let served = serve(store.clone(), &name, listener, &pages, shutdown, ready).await;
             store.close().await;
             served
         }
-        Backend::Memory => serve(Arc::new(Memory::new(Cluster::random())), &name, listener, shutdown, ready).await,
+        Backend::Memory => {
+            let store = Arc::new(Memory::new(Cluster::random()));
+            serve(store, &name, listener, &pages, shutdown, ready).await
+        }
         Backend::Etcd(mut options) => {
             options.tls = args.etcd.ca.map(|ca| store_etcd::Tls {
                 ca,
@@ -89,7 +96,8 @@ pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
             });
             let store = EtcdStore::new(options).context("cannot use etcd")?;
             store.keep(Upkeep::default());
-            serve(Arc::new(store), &name, listener, shutdown, ready).await
+            pages.add(store.metrics());
+            serve(Arc::new(store), &name, listener, &pages, shutdown, ready).await
         }
     }
 }
@@ -109,6 +117,7 @@ pub async fn serve(
     backend: Arc<dyn Store>,
     name: &str,
     listener: TcpListener,
+    pages: &Exporter,
     shutdown: Shutdown,
     ready: impl FnOnce(),
 ) -> anyhow::Result<()> {
@@ -119,6 +128,8 @@ pub async fn serve(
             return Ok(());
         }
     };
+    pages.add(server.metrics());
+    pages.check("server", server.check());
     let config = wire::Config { ready: Some(is_ready(&server)), ..wire::Config::new(name) };
     let end = {
         let server = server.clone();

@@ -16,6 +16,8 @@ pub const PLACED: &str = "Placed";
 /// False where its node can't enforce its limits, which keeps nothing from running.
 const LIMITED: &str = "Limited";
 pub const READY: &str = "Ready";
+/// All that an agent says; "Pending" is also what nobody said anything of.
+pub const PHASES: [&str; 7] = ["Pending", "Starting", "Running", "BackOff", "Stopping", "Finished", "Failed"];
 
 /// A run of that length ends a crash loop: the next restart counts as the first again.
 pub const STABLE: Duration = Duration::from_secs(10);

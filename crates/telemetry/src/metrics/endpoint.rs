@@ -32,7 +32,9 @@ pub async fn serve(listener: TcpListener, exporter: Arc<Exporter>) -> io::Result
 
 async fn metrics(State(exporter): State<Arc<Exporter>>, headers: HeaderMap) -> Response {
     let openmetrics = asks_for_openmetrics(&headers);
-    match exporter.page(openmetrics) {
+    // Looking through everything that a large cluster has may take a moment.
+    let written = tokio::task::spawn_blocking(move || exporter.page(openmetrics).map_err(|error| error.to_string()));
+    match written.await.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(text) => page(StatusCode::OK, if openmetrics { OPENMETRICS } else { TEXT }, text),
         Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, WORDS, format!("cannot write the page: {error}\n")),
     }

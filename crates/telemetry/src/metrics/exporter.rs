@@ -1,8 +1,9 @@
 //! One page of everything that a process measures: who contributes, and how it's written.
 
 use std::{
+    collections::BTreeMap,
     fmt::{self, Debug},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use prometheus_client::{
@@ -12,7 +13,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Exemplars, Family, Histogram, Type, process::Process};
+use super::{
+    Exemplars, Family, Histogram, Type,
+    process::{Process, Ready},
+};
 
 /// A component that has something to show. Asked for each page, by whoever answers a scrape.
 pub trait Source: Send + Sync {
@@ -28,39 +32,51 @@ type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// What a process shows. Grows while its roles start.
 #[derive(Default)]
 pub struct Exporter {
-    registry: Registry,
-    checks: Vec<(&'static str, Check)>,
+    sources: RwLock<Vec<Arc<dyn Source>>>,
+    checks: RwLock<BTreeMap<&'static str, Check>>,
 }
 
 impl Exporter {
-    /// With what every process shows of itself.
-    pub fn new(role: &'static str, version: &'static str) -> Self {
-        let mut exporter = Self::default();
-        exporter.add(Arc::new(Process { role, version }));
+    /// With what every process shows of itself. `roles` are not ready before they say so by `check`.
+    pub fn new(name: &'static str, version: &'static str, roles: &[&'static str]) -> Self {
+        let exporter = Self::default();
+        exporter.add(Arc::new(Process { role: name, version }));
+        roles.iter().for_each(|role| exporter.check(role, || Err("it is starting".into())));
         exporter
     }
 
-    pub fn add(&mut self, source: Arc<dyn Source>) {
-        self.registry.register_collector(Box::new(Collected(source)));
+    pub fn add(&self, source: Arc<dyn Source>) {
+        self.sources.write().unwrap_or_else(PoisonError::into_inner).push(source);
     }
 
-    /// The process is ready when all of its roles are.
-    pub fn check(&mut self, role: &'static str, ready: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
-        self.checks.push((role, Box::new(ready)));
+    /// Replaces what was known of the role. The process is ready when all of its roles are.
+    pub fn check(&self, role: &'static str, ready: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.checks.write().unwrap_or_else(PoisonError::into_inner).insert(role, Box::new(ready));
+    }
+
+    fn readiness(&self) -> Vec<(&'static str, Result<(), String>)> {
+        let checks = self.checks.read().unwrap_or_else(PoisonError::into_inner);
+        checks.iter().map(|(role, check)| (*role, check())).collect()
     }
 
     /// Why it isn't ready, role by role; empty when it is.
     pub fn not_ready(&self) -> Vec<String> {
-        let failed = |(role, check): &(&str, Check)| check().err().map(|why| format!("{role}: {why}"));
-        self.checks.iter().filter_map(failed).collect()
+        let failed = |(role, ready): (&str, Result<(), String>)| ready.err().map(|why| format!("{role}: {why}"));
+        self.readiness().into_iter().filter_map(failed).collect()
     }
 
     /// In OpenMetrics, with exemplars, or in the older text.
     pub fn page(&self, openmetrics: bool) -> Result<String, fmt::Error> {
+        let ready = self.readiness().into_iter().map(|(role, ready)| (role, ready.is_ok())).collect();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Collected(Arc::new(Ready(ready)))));
+        for source in self.sources.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            registry.register_collector(Box::new(Collected(source.clone())));
+        }
         let mut page = String::new();
         match openmetrics {
-            true => text::encode(&mut page, &self.registry)?,
-            false => prometheus_text::encode(&mut page, &self.registry)?,
+            true => text::encode(&mut page, &registry)?,
+            false => prometheus_text::encode(&mut page, &registry)?,
         }
         Ok(page)
     }

@@ -6,12 +6,13 @@ use super::{Family, Page, Source};
 
 const BUILD_INFO: Family =
     Family::gauge("driftless_build_info", &["role", "version"], "Always 1: which program this is, and in which role");
+const READY: Family = Family::gauge("driftless_ready", &["role"], "1 where the role can do its work, as /readyz says");
 const CPU: Family = Family::counter("process_cpu_seconds_total", &[], "Time that it computed, in user and kernel");
 const MEMORY: Family = Family::gauge("process_resident_memory_bytes", &[], "Memory that it occupies");
 const STARTED: Family = Family::gauge("process_start_time_seconds", &[], "When it started, since 1970");
 const FILES: Family = Family::gauge("process_open_fds", &[], "Files and sockets that it has open");
 
-pub const FAMILIES: &[Family] = &[BUILD_INFO, CPU, MEMORY, STARTED, FILES];
+pub const FAMILIES: &[Family] = &[BUILD_INFO, READY, CPU, MEMORY, STARTED, FILES];
 
 pub struct Process {
     pub role: &'static str,
@@ -35,6 +36,19 @@ impl Source for Process {
         if let Ok(files) = fs::read_dir("/proc/self/fd") {
             page.value(&FILES, files.count() as f64);
         }
+    }
+}
+
+/// Each role, and whether it's ready.
+pub struct Ready(pub Vec<(&'static str, bool)>);
+
+impl Source for Ready {
+    fn families(&self) -> &'static [Family] {
+        const { &[READY] }
+    }
+
+    fn collect(&self, page: &mut Page<'_>) {
+        page.values(&READY, self.0.iter().map(|(role, ready)| ([*role], f64::from(u8::from(*ready)))));
     }
 }
 

@@ -35,7 +35,7 @@ fn exporter() -> Exporter {
     values.waits.observe(Duration::from_secs(1_000));
     values.exemplars.observe("Service", Duration::from_millis(30), Some("0af7651916cd43dd8448eb211c80319c".into()));
     values.exemplars.observe("Instance", Duration::from_millis(30), None);
-    let mut exporter = Exporter::new("test", "1.2.3");
+    let exporter = Exporter::new("test", "1.2.3", &[]);
     exporter.add(Arc::new(values));
     exporter
 }
@@ -98,9 +98,13 @@ fn what_the_kernel_says_is_plausible() {
 
 #[test]
 fn a_process_is_ready_when_all_of_its_roles_are() {
-    let mut exporter = Exporter::new("dev", "1");
+    let exporter = Exporter::new("dev", "1", &["server", "agent"]);
     exporter.check("server", || Ok(()));
-    assert!(exporter.not_ready().is_empty());
+    assert_eq!(exporter.not_ready(), ["agent: it is starting"]);
     exporter.check("agent", || Err("it has no session".into()));
     assert_eq!(exporter.not_ready(), ["agent: it has no session"]);
+    let page = exporter.page(false).expect("it can be written");
+    has_lines(&page, &["driftless_ready{role=\"agent\"} 0.0", "driftless_ready{role=\"server\"} 1.0"]);
+    exporter.check("agent", || Ok(()));
+    assert!(exporter.not_ready().is_empty());
 }

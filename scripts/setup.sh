@@ -68,6 +68,7 @@ for part in "$@"; do
             need etcd etcd-server
             need ip iproute2 # networks that tests pull the cable of
             need iptables iptables # what lets some of it through
+            need prometheus prometheus # and promtool
             python3 -c 'import venv, ensurepip' 2> /dev/null || missing+=(python3-venv)
             ;;
         compose)

@@ -233,6 +233,11 @@ impl Cluster {
         &self.server
     }
 
+    /// Where each process of the control plane serves its metrics, by its name.
+    pub fn metrics(&self) -> Vec<(String, String)> {
+        self.parts.iter().map(|part| (part.name().to_owned(), part.metrics())).collect()
+    }
+
     /// The control plane's processes, the server first.
     pub fn processes(&self) -> Vec<Process> {
         self.parts.iter().map(Part::process).collect()

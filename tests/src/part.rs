@@ -40,7 +40,7 @@ impl Part {
     pub fn of(dir: &Path, name: &str, mut command: Command) -> Self {
         let (out, log) = (dir.join(format!("{name}.out")), dir.join(format!("{name}.log")));
         let create = |path: &PathBuf| File::create(path).expect("a file in the temporary directory");
-        command.current_dir(dir).stdout(create(&out)).stderr(create(&log));
+        command.env("DRIFTLESS_METRICS", "127.0.0.1:0").current_dir(dir).stdout(create(&out)).stderr(create(&log));
         let child = command.spawn().expect("the binary can be started");
         let process = Process::find(i32::try_from(child.id()).expect("a pid fits")).expect("it was just started");
         Self { name: name.to_owned(), child, process, out, log }
@@ -55,6 +55,16 @@ impl Part {
             let line = text.lines().find(|l| l.starts_with("ready: "))?;
             let mut words = line.split_whitespace().map(|word| word.trim_end_matches(','));
             words.find(|word| word.parse::<SocketAddr>().is_ok()).map(str::to_owned)
+        })
+    }
+
+    /// Where it serves its metrics, as it logs when it starts.
+    #[track_caller]
+    pub fn metrics(&self) -> String {
+        look_until("it serves metrics", START_MAX, || {
+            let log = self.log();
+            let line = log.lines().find(|l| l.contains("metrics are served"))?;
+            Some(line.split_once("address=")?.1.split_whitespace().next()?.to_owned())
         })
     }
 

@@ -16,8 +16,11 @@ const RESTARTS: Family =
     Family::counter("driftless_agent_restarts_total", &[], "Starts of instances that had run before on this node");
 const REPORTS: Family =
     Family::counter("driftless_agent_reports_total", &["outcome"], "Batches of what was seen, told to a server");
-const TROUBLE: Family =
-    Family::gauge("driftless_agent_trouble", &[], "1 while the node can't do what it should, such as writing to its disk");
+const TROUBLE: Family = Family::gauge(
+    "driftless_agent_trouble",
+    &[],
+    "1 while the node can't do what it should, such as writing to its disk",
+);
 
 /// Everything that an agent shows.
 pub const FAMILIES: &[Family] = &[INSTANCES, STARTS, START_DURATION, RESTARTS, REPORTS, TROUBLE];
@@ -64,7 +67,8 @@ impl Source for Metrics {
 
     fn collect(&self, page: &mut Page<'_>) {
         page.value(&INSTANCES, self.instances.get() as f64);
-        let starts = [("started", &self.started), ("cannot_start", &self.cannot_start), ("trouble", &self.start_trouble)];
+        let starts =
+            [("started", &self.started), ("cannot_start", &self.cannot_start), ("trouble", &self.start_trouble)];
         page.values(&STARTS, starts.map(|(outcome, counter)| ([outcome], counter.get() as f64)));
         page.histograms(&START_DURATION, [([], &self.start_duration)]);
         page.value(&RESTARTS, self.restarts.get() as f64);

@@ -18,8 +18,11 @@ const RECONCILE_DURATION: Family = Family::histogram(
 );
 const RECONCILES: Family =
     Family::counter("driftless_reconciles_total", &["reconciler", "outcome"], "Looks at one key, by how they ended");
-const QUEUE_DEPTH: Family =
-    Family::gauge("driftless_queue_depth", &["lane"], "Keys that wait to be looked at; those that wait for a time don't count");
+const QUEUE_DEPTH: Family = Family::gauge(
+    "driftless_queue_depth",
+    &["lane"],
+    "Keys that wait to be looked at; those that wait for a time don't count",
+);
 const QUEUE_WAIT: Family =
     Family::histogram("driftless_queue_wait_seconds", &["lane"], "How long a key waited in its lane before its look");
 const QUEUE_PUT_OFF: Family = Family::counter(

@@ -161,7 +161,13 @@ impl Cache {
             self.pins.clear();
             self.ring.reset(revision);
         } else if revision > seen || !changes.is_empty() {
-            self.ring.push(Arc::new(Kept { to: revision, at: Instant::now(), coalesced: true, repair: revision == seen, changes }));
+            self.ring.push(Arc::new(Kept {
+                to: revision,
+                at: Instant::now(),
+                coalesced: true,
+                repair: revision == seen,
+                changes,
+            }));
         }
         healed
     }

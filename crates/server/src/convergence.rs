@@ -29,7 +29,7 @@ use crate::{
 /// Declarations that are waited for at once. What comes beyond isn't measured.
 const WAITING_MAX: usize = 100_000;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Convergence {
     waiting: Mutex<HashMap<Key, Declared>>,
     /// How many they are, so that whoever passes by with nothing to wait for needn't lock.
@@ -58,6 +58,19 @@ impl Head {
     pub fn ready(&self) -> &str {
         self.conditions.iter().find(|c| c.r#type == "Ready").map_or("Unknown", |c| &c.status)
     }
+}
+
+impl Default for Convergence {
+    fn default() -> Self {
+        let durations = Exemplars::of(measured());
+        Self { waiting: Mutex::default(), count: AtomicUsize::default(), durations }
+    }
+}
+
+/// The kinds of which somebody declares something that somebody else makes true.
+fn measured() -> impl Iterator<Item = &'static str> {
+    let declared = |kind: &&str| kinds::kind(kind).is_some_and(|kind| kind.info().declared);
+    RECONCILERS.iter().map(|reconciler| reconciler.kind()).filter(declared).chain([instance::KIND])
 }
 
 impl Convergence {
@@ -124,7 +137,7 @@ impl Convergence {
     }
 }
 
-/// Something new, or a new generation of what users declare, of a kind that somebody makes true.
+/// Something new, or a new generation of what users declare, of a kind that is measured.
 fn declares(done: &Done, before: Option<&Record>) -> bool {
     let kind = done.key.kind();
     let Some(after) = done.after.as_ref().and_then(|after| after.metadata.as_ref()) else { return false };
@@ -133,7 +146,7 @@ fn declares(done: &Done, before: Option<&Record>) -> bool {
         // Others' specs are completed on the way, as an instance's by its placement.
         Some(before) => after.generation > before.generation && kinds::kind(kind).is_some_and(|k| k.info().declared),
     };
-    new && (kind == instance::KIND || RECONCILERS.iter().any(|reconciler| reconciler.kind() == kind))
+    new && measured().any(|measured| measured == kind)
 }
 
 fn declared(done: &Done, since: Instant) -> (Key, Declared) {

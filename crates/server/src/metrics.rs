@@ -9,13 +9,7 @@ use model::{Key, LEADER, Time};
 use prost::Message;
 use telemetry::metrics::{Family, Page, Source};
 
-use crate::{
-    convergence::Head,
-    members::Members,
-    record::Record,
-    shared::Shared,
-    timed::Operation,
-};
+use crate::{convergence::Head, members::Members, record::Record, shared::Shared, timed::Operation};
 
 const CONVERGENCE: Family = Family::histogram(
     "driftless_convergence_duration_seconds",
@@ -51,8 +45,11 @@ const WATCH_COALESCED: Family = Family::counter(
     &[],
     "Changes that slow watchers were spared, since a newer one of the same resource followed",
 );
-const WATCH_SENT: Family =
-    Family::counter("driftless_watch_sent_total", &["item"], "What was sent to watchers: groups of changes, and others");
+const WATCH_SENT: Family = Family::counter(
+    "driftless_watch_sent_total",
+    &["item"],
+    "What was sent to watchers: groups of changes, and others",
+);
 const FEED_GROUPS: Family = Family::counter("driftless_feed_groups_total", &[], "Groups of changes from the store");
 const FEED_FAULTS: Family = Family::counter(
     "driftless_feed_faults_total",
@@ -64,8 +61,11 @@ const CACHE_HEALED: Family =
     Family::counter("driftless_cache_healed_total", &[], "Resources that such a snapshot found wrong in the cache");
 const AUDITED_PAGES: Family =
     Family::counter("driftless_audited_pages_total", &[], "Pages of the store that were compared with the cache");
-const AUDIT_DIFFERENCES: Family =
-    Family::counter("driftless_audit_differences_total", &[], "Resources that this comparison found wrong in the cache");
+const AUDIT_DIFFERENCES: Family = Family::counter(
+    "driftless_audit_differences_total",
+    &[],
+    "Resources that this comparison found wrong in the cache",
+);
 const CACHE_BYTES: Family = Family::gauge("driftless_cache_bytes", &[], "Encoded resources in the cache");
 const RESOURCES: Family = Family::gauge(
     "driftless_resources",
@@ -181,8 +181,7 @@ fn watches(page: &mut Page<'_>, shared: &Shared) {
     ];
     page.values(&WATCH_SENT, sent.map(|(item, counter)| ([item], counter.get() as f64)));
     page.value(&FEED_GROUPS, counters.groups.get() as f64);
-    let faults =
-        [("reconnect", &counters.feed_reconnects), ("gap", &counters.head_gaps), ("stall", &counters.stalls)];
+    let faults = [("reconnect", &counters.feed_reconnects), ("gap", &counters.head_gaps), ("stall", &counters.stalls)];
     page.values(&FEED_FAULTS, faults.map(|(fault, counter)| ([fault], counter.get() as f64)));
 }
 
@@ -197,7 +196,8 @@ fn cache(page: &mut Page<'_>, shared: &Shared) {
 
 fn resources(page: &mut Page<'_>, shared: &Shared) {
     // Only pointers are taken while others wait for the cache.
-    let all: Vec<(Key, Arc<Record>)> = shared.cache().all().map(|(key, record)| (key.clone(), record.clone())).collect();
+    let all: Vec<(Key, Arc<Record>)> =
+        shared.cache().all().map(|(key, record)| (key.clone(), record.clone())).collect();
     let mut by_ready: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut by_phase: BTreeMap<&str, u64> = instance::PHASES.iter().map(|phase| (*phase, 0)).collect();
     let mut restarts = 0;

@@ -88,7 +88,9 @@ impl Record {
                 (METADATA_UID, Value::Bytes(range)) => self.uid = Span::of(&range),
                 (METADATA_ROOT_UID, Value::Bytes(range)) => self.root_uid = Span::of(&range),
                 (METADATA_SHARD, Value::Varint(shard)) => self.shard = u32::try_from(shard).unwrap_or(u32::MAX),
-                (METADATA_GENERATION, Value::Varint(count)) => self.generation = i64::try_from(count).unwrap_or(i64::MAX),
+                (METADATA_GENERATION, Value::Varint(count)) => {
+                    self.generation = i64::try_from(count).unwrap_or(i64::MAX)
+                }
                 (METADATA_DELETION_TIME, _) => self.deleting = true,
                 (METADATA_FINALIZERS, _) => self.finalized = true,
                 (METADATA_OWNER, Value::Bytes(range)) => self.owner_uid = text_of(bytes, range, OWNER_UID),

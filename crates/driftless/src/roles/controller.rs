@@ -43,12 +43,7 @@ pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::R
     control(servers, config, &pages, shutdown).await
 }
 
-pub async fn control(
-    servers: &Servers,
-    config: Config,
-    pages: &Exporter,
-    shutdown: Shutdown,
-) -> anyhow::Result<()> {
+pub async fn control(servers: &Servers, config: Config, pages: &Exporter, shutdown: Shutdown) -> anyhow::Result<()> {
     let remote = Arc::new(client::remote(servers, Actor::new("controller", &config.name))?);
     let controller = Controller::new(config, remote);
     pages.add(controller.metrics());

@@ -96,11 +96,7 @@ impl Page<'_> {
     }
 
     /// Counters or gauges, by the values of the family's labels.
-    pub fn values<'r, const N: usize>(
-        &mut self,
-        family: &Family,
-        rows: impl IntoIterator<Item = ([&'r str; N], f64)>,
-    ) {
+    pub fn values<'r, const N: usize>(&mut self, family: &Family, rows: impl IntoIterator<Item = ([&'r str; N], f64)>) {
         self.rows(family, rows, |mut encoder, value| match family.metric_type {
             Type::Counter => encoder.encode_counter::<NoLabelSet, f64, f64>(value, None),
             _ => encoder.encode_gauge(value),

@@ -15,9 +15,8 @@ use tokio::time::Instant;
 
 /// Upper bounds of buckets in seconds, from half a millisecond, below which a step of this cluster doesn't go, to two
 /// minutes, after which a person has come to look.
-pub const SECONDS: &[f64] = &[
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
-];
+pub const SECONDS: &[f64] =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
 
 /// Only ever grows.
 #[derive(Debug, Default)]
@@ -100,13 +99,21 @@ impl Drop for Timer<'_> {
 #[derive(Default)]
 pub struct Exemplars(Mutex<HashMap<&'static str, WithTraces>>);
 
+fn new() -> WithTraces {
+    HistogramWithExemplars::new(SECONDS.iter().copied())
+}
+
 pub(super) type WithTraces = HistogramWithExemplars<[(&'static str, String); 1]>;
 
 impl Exemplars {
+    /// With these labels from the start: a series that begins with its first figure hides that one from rates.
+    pub fn of(labels: impl IntoIterator<Item = &'static str>) -> Self {
+        Self(Mutex::new(labels.into_iter().map(|label| (label, new())).collect()))
+    }
+
     /// `trace_id`: in hex, where the trace was recorded.
     pub fn observe(&self, label: &'static str, duration: Duration, trace_id: Option<String>) {
         let trace = trace_id.map(|id| [("trace_id", id)]);
-        let new = || HistogramWithExemplars::new(SECONDS.iter().copied());
         let histogram = self.lock().entry(label).or_insert_with(new).clone();
         histogram.observe(duration.as_secs_f64(), trace, Some(SystemTime::now()));
     }

@@ -6,8 +6,12 @@ use std::{
     time::Duration,
 };
 
+use api::v1;
 use driftless_tests::{Cluster, http, processes::look_until};
+use model::Actor;
+use store::{Api, Caller};
 use telemetry::metrics::{Family, PROCESS_FAMILIES};
+use wire::{Options, Remote};
 
 use crate::{documented::SOURCES, samples::Samples};
 
@@ -143,4 +147,35 @@ fn dev_shows_all_of_its_roles_and_openmetrics_where_it_is_asked_for() {
     let page = http::fetch(address, "/metrics", asked).expect("the page is served");
     assert!(page.head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{}", page.head);
     assert!(page.body.ends_with("# EOF\n"));
+}
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+/// Two instances that do nothing, declared in that trace.
+async fn declare(address: String, name: &str, traceparent: String) {
+    let actor = Actor::new("user", "test");
+    let remote = Remote::new(Options::new([address], actor.clone())).expect("an address");
+    let template = v1::InstanceTemplate { command: vec!["sleep".into(), "86400".into()], ..Default::default() };
+    let spec = v1::ServiceSpec { replicas: Some(2), template: Some(template), ..Default::default() };
+    let resource = v1::Resource {
+        metadata: Some(v1::Metadata { kind: "Service".into(), name: name.into(), ..Default::default() }),
+        spec: Some(kinds::any("driftless.v1.ServiceSpec", &spec)),
+        status: None,
+    };
+    let declarations = vec![v1::Declaration { resource: Some(resource), expected_revision: None }];
+    let request = v1::ApplyRequest { declarations, ..Default::default() };
+    remote.apply(&Caller { actor, traceparent }, request).await.expect("it is declared");
+}
+
+#[tokio::test]
+async fn a_traced_declaration_can_be_found_from_its_figure() {
+    let cluster = Cluster::of_nodes(&["n1"]);
+    declare(cluster.address().to_owned(), "traced", format!("00-{TRACE}-b7ad6b7169203331-01")).await;
+    cluster.wait_ready("traced", "60s");
+    let server = &cluster.metrics()[0].1;
+    look_until("the figure names the trace", LONG, || {
+        let page = http::page(server, "/metrics", "application/openmetrics-text").expect("the page is served").body;
+        let named = format!("# {{trace_id=\"{TRACE}\"}}");
+        page.lines().any(|l| l.contains("{le=") && l.contains("kind=\"Service\"") && l.contains(&named)).then_some(())
+    });
 }

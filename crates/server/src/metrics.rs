@@ -38,7 +38,7 @@ const WATCHERS: Family = Family::gauge("driftless_watchers", &["filter"], "Open 
 const WATCH_LAG: Family = Family::histogram(
     "driftless_watch_lag_seconds",
     &[],
-    "How long the oldest change had been in the cache when a watcher took what there was for it",
+    "How long the oldest change that a watcher was told had been in the cache by then",
 );
 const WATCH_COALESCED: Family = Family::counter(
     "driftless_watch_coalesced_changes_total",

@@ -179,17 +179,17 @@ impl Sight {
             At::Ring(position) => Some(position),
             At::Nowhere => None,
         };
-        let since = |position| cache.ring.since(position);
-        if let Some(oldest) = position.and_then(since).and_then(|mut groups| groups.next()) {
-            self.shared.watch_lag.observe(oldest.at.elapsed());
-        }
-        let groups = position.and_then(since);
+        let groups = position.and_then(|position| cache.ring.since(position));
+        // When the oldest change arrived that it's told now.
+        let mut oldest: Option<Instant> = None;
         match groups {
             None => {
                 let filter = self.filter.clone();
                 self.snapshot(shared, cache, &filter, None);
             }
             Some(groups) if groups.len() > LAG_GROUPS_MAX => {
+                let mut groups = groups.peekable();
+                oldest = groups.peek().map(|kept| kept.at);
                 let (group, saved) = seen::coalesced(groups, &self.filter, self.told);
                 shared.counters.coalesced.add(saved);
                 self.items.extend(group.map(WatchItem::Changes));
@@ -199,11 +199,15 @@ impl Sight {
                 for kept in groups {
                     if let Some(group) = seen::one(kept, &self.filter, from) {
                         from = group.to;
+                        oldest.get_or_insert(kept.at);
                         self.items.push_back(WatchItem::Changes(group));
                     }
                 }
                 shared.counters.groups_sent.add(self.items.len());
             }
+        }
+        if let Some(oldest) = oldest {
+            shared.watch_lag.observe(oldest.elapsed());
         }
         self.at = At::Ring(cache.ring.end());
         self.looked = cache.revision;

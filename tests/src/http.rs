@@ -17,9 +17,13 @@ pub fn get(port: u16) -> std::io::Result<u16> {
 
 /// What is answered to `GET` that path, headers and all.
 pub fn page(address: &str, path: &str) -> std::io::Result<String> {
+    ask(address, path, "*/*")
+}
+
+fn ask(address: &str, path: &str, accept: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nAccept: {accept}\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(4 * 1024 * 1024).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
@@ -36,11 +40,7 @@ pub struct Answer {
 
 /// `GET path` of the server at that address, for who accepts that.
 pub fn fetch(address: &str, path: &str, accept: &str) -> std::io::Result<Answer> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nAccept: {accept}\r\n\r\n").as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    let answer = ask(address, path, accept)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     let code = code.ok_or_else(|| std::io::Error::other(format!("no HTTP answer: {head:.80}")))?;

@@ -174,7 +174,7 @@ async fn a_traced_declaration_can_be_found_from_its_figure() {
     cluster.wait_ready("traced", "60s");
     let server = &cluster.metrics()[0].1;
     look_until("the figure names the trace", LONG, || {
-        let page = http::page(server, "/metrics", "application/openmetrics-text").expect("the page is served").body;
+        let page = http::fetch(server, "/metrics", "application/openmetrics-text").expect("the page is served").body;
         let named = format!("# {{trace_id=\"{TRACE}\"}}");
         page.lines().any(|l| l.contains("{le=") && l.contains("kind=\"Service\"") && l.contains(&named)).then_some(())
     });

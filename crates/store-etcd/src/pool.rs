@@ -22,6 +22,9 @@ use crate::{Failure, Options, OptionsError};
 
 /// Of one attempt of a call that may be tried elsewhere.
 const ATTEMPT_MAX: Duration = Duration::from_secs(1);
+/// Of one attempt of a call with an effect. A member that has just lost its leader may have sent the call to that one, and
+/// says nothing for 7 s; a leader that is there commits in milliseconds. Short enough to go on elsewhere within 3 s.
+const WRITE_ATTEMPT_MAX: Duration = Duration::from_secs(2);
 /// With less time left none is begun: it would only hide why the one before failed.
 const ATTEMPT_MIN: Duration = Duration::from_millis(200);
 const CONNECT_MAX: Duration = Duration::from_millis(500);
@@ -103,7 +106,7 @@ impl Pool {
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        self.repeat(what, self.deadline, |failure| failure, call).await
+        self.repeat(what, WRITE_ATTEMPT_MAX, |failure| failure, call).await
     }
 
     async fn repeat<T, F, Fut>(

@@ -35,8 +35,14 @@ impl Heads {
         let (sender, receiver) = oneshot::channel();
         let asked = self.0.try_send(sender);
         asked.map_err(|_| Error::Unavailable(format!("more than {WAITING_MAX} reads wait for the store")))?;
-        receiver.await.unwrap_or_else(|_| Err(Error::Unavailable("the server is ending".into())))
+        // Nor for a read that is under way and then one's own: by then another server could have answered.
+        let answer = timeout(HEAD_MAX, receiver).await.map_err(|_| unanswered())?;
+        answer.unwrap_or_else(|_| Err(Error::Unavailable("the server is ending".into())))
     }
+}
+
+fn unanswered() -> Error {
+    Error::Unavailable(format!("the store didn't answer in {HEAD_MAX:?}"))
 }
 
 /// Ends when nobody can ask any more.
@@ -52,7 +58,7 @@ pub async fn run(shared: Arc<Shared>, mut requests: mpsc::Receiver<Waiter>) {
         let began = Instant::now();
         shared.counters.heads.add(1);
         let read = timeout(HEAD_MAX, shared.backend.head()).await;
-        let head = read.unwrap_or_else(|_| Err(Error::Unavailable(format!("the store didn't answer in {HEAD_MAX:?}"))));
+        let head = read.unwrap_or_else(|_| Err(unanswered()));
         if let Ok(head) = &head {
             shared.head_read(began, *head);
         }

@@ -16,6 +16,7 @@ for name in driftless driftless-supervisor; do
     # Without what only a debugger reads; most of a build without optimisation.
     strip --strip-debug -o "$context/$name" "$binaries/$name"
 done
+cp "$here/ready.sh" "$context/driftless-ready"
 
 # The builder that needs no plugin: these files use nothing of the other.
 export DOCKER_BUILDKIT=0

@@ -2,5 +2,5 @@
 ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 # The supervisor belongs beside the binary.
-COPY driftless driftless-supervisor /usr/local/bin/
+COPY driftless driftless-supervisor driftless-ready /usr/local/bin/
 ENTRYPOINT ["driftless"]

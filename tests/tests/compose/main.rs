@@ -6,7 +6,7 @@ mod project;
 
 use std::time::Instant;
 
-use driftless_tests::{cluster::Instance, python};
+use driftless_tests::{cluster::Instance, command, python};
 use project::{Project, crash, docker, eventually};
 use serde_json::Value;
 
@@ -38,6 +38,10 @@ fn the_compose_cluster_converges_whatever_of_it_is_lost() {
     });
     seen.say("up: 3 nodes are ready, 3 controllers take part");
 
+    healthy(&project);
+    let targets = targets_of_prometheus(&project);
+    seen.say(&format!("every container is healthy, and {targets} targets of prometheus.yml answer with metrics"));
+
     python::run_client(project.address("server2"));
     seen.say("a gRPC client from outside declared a service, watched it to Ready, and deleted it");
 
@@ -52,11 +56,40 @@ fn the_compose_cluster_converges_whatever_of_it_is_lost() {
     controllers_scale(&project, &seen);
     agent_crashes(&project, &seen);
 
+    healthy(&project);
+    seen.say("every container is healthy again");
     project.run(&["delete", "service", "web", "--timeout", "60s"]).ok();
     eventually("no process is left", || none_of(&project.processes()));
     seen.say("deleted: no process is left");
     project.down();
     seen.say("down: no container, volume or network is left");
+}
+
+/// By their health checks: 3 etcd, 2 servers, 3 controllers, 3 agents.
+fn healthy(project: &Project) {
+    eventually("every container is healthy", || match project.health() {
+        (11, 11) => Ok(()),
+        (all, healthy) => Err(format!("{healthy} of {all}")),
+    });
+}
+
+/// Finds them as Prometheus does, by the names in its configuration, and reads the metrics of each.
+fn targets_of_prometheus(project: &Project) -> usize {
+    let config = command::repository("deploy/observability/prometheus/prometheus.yml");
+    let config = std::fs::read_to_string(config).expect("the configuration");
+    let names = config.lines().find_map(|line| line.trim().strip_prefix("- names: [")?.strip_suffix(']'));
+    let names = names.expect("names that stand for the parts").replace(',', "");
+    let script = "
+import socket, sys, urllib.request
+targets = {(name, each[4][0]) for name in sys.argv[1:] for each in socket.getaddrinfo(name, 9464, socket.AF_INET)}
+for _, address in targets:
+    assert b'driftless_ready' in urllib.request.urlopen(f'http://{address}:9464/metrics', timeout=5).read()
+print(len(targets))";
+    let within = project.container("agent1");
+    let arguments: Vec<&str> = ["exec", &within, "python3", "-c", script].into_iter().chain(names.split(' ')).collect();
+    let targets = docker(&arguments).trim().parse().expect("a number");
+    assert_eq!(targets, 8, "2 servers, 3 controllers, 3 agents");
+    targets
 }
 
 /// The leader's, the hard way, with work to do at that moment.

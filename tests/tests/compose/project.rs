@@ -115,6 +115,15 @@ impl Project {
         members.map(|member| member["name"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
+    /// How many containers there are, and how many of them are healthy by their own checks.
+    pub fn health(&self) -> (usize, usize) {
+        let count = |filter: &[&str]| {
+            let label = self.label();
+            docker(&[&["ps", "-aq", "--filter", &label], filter].concat()).lines().count()
+        };
+        (count(&[]), count(&["--filter", "health=healthy"]))
+    }
+
     /// (node, port) of every web server that really runs, as the engine sees processes.
     pub fn processes(&self) -> Vec<(String, u16)> {
         let mut found = Vec::new();

@@ -152,7 +152,10 @@ fn a_store_that_is_not_known_stops_nothing_until_somebody_confirms_it() {
         let doubt = condition(&event["resource"], "Confirmed").filter(|c| c["status"] == "False")?;
         doubt["message"].as_str().map(str::to_owned)
     });
-    assert!(said.contains("doesn't know 2 instances that are here") && said.contains("driftless node confirm n1"), "{said}");
+    assert!(
+        said.contains("doesn't know 2 instances that are here") && said.contains("driftless node confirm n1"),
+        "{said}"
+    );
     // It goes on working for that store meanwhile.
     cluster.apply_with(sleeper("other", 1, 0).as_bytes(), &["--wait"]).ok();
     assert!(processes.iter().all(|p| p.is_alive()));

@@ -88,6 +88,7 @@ impl Agent {
             link: None,
             wakes: BTreeSet::new(),
             report_failures: 0,
+            traced: Vec::new(),
             clearing: false,
             saving: false,
             check_due: false,

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use telemetry::trace::Tracer;
+
 use crate::plan::Backoff;
 
 #[derive(Clone, Debug)]
@@ -20,6 +22,7 @@ pub struct Config {
     pub call_timeout: Duration,
     /// Instances that are started at the same time.
     pub starts_max: usize,
+    pub tracer: Tracer,
 }
 
 impl Config {
@@ -33,6 +36,7 @@ impl Config {
             redial_max: Duration::from_secs(1),
             call_timeout: Duration::from_secs(5),
             starts_max: 8,
+            tracer: Tracer::off(),
         }
     }
 }

@@ -32,6 +32,7 @@ mod session;
 mod slot;
 mod status;
 pub mod template;
+mod trace;
 mod worker;
 
 #[cfg(test)]

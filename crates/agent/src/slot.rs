@@ -12,6 +12,7 @@ use crate::{
     plan::{Backoff, Run, Seen, Stopping, Want},
     status::{self, Facts},
     template::Template,
+    trace::Trace,
 };
 
 pub struct Slot {
@@ -36,6 +37,8 @@ pub struct Slot {
     pub explicit: bool,
     /// It's among the strays that may be stopped now.
     pub stray_stop: bool,
+    /// None once what was asked for was reported, and of what an earlier agent began.
+    pub trace: Option<Trace>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +82,14 @@ impl Slot {
             wake: None,
             explicit: assigned.deleting,
             stray_stop: false,
+            trace: Trace::of(&assigned.resource),
         }
     }
 
     /// Of what the driver has. With what is to be attended to, where it runs.
     pub fn adopt(found: Found) -> Option<(Self, Option<Started>)> {
         let mut slot = Self::new(&Assigned::read(found.resource)?);
+        slot.trace = None;
         slot.remember(found.memory);
         slot.seen.ready_noted = found.ready;
         slot.seen.stop_noted = Some(found.stop);
@@ -107,6 +112,9 @@ impl Slot {
         self.template = Arc::clone(&assigned.template);
         self.seen.restart = assigned.template.restart;
         self.seen.grace = assigned.template.stop_grace;
+        if assigned.deleting && !self.explicit {
+            self.trace = Trace::of(&assigned.resource);
+        }
         self.explicit = assigned.deleting;
         self.stray_stop = false;
     }
@@ -237,6 +245,11 @@ impl Slot {
         matches!(self.seen.run, Run::Running { .. } | Run::Unknown | Run::Broken)
     }
 
+    /// What a trace is waiting for has happened: what follows is no part of it.
+    pub fn is_settled(&self) -> bool {
+        self.seen.ready || matches!(self.seen.run, Run::Exited(_))
+    }
+
     /// What the store should know.
     pub fn report(&self, want: Want, backoff: &Backoff) -> v1::InstanceReport {
         let facts = Facts {
@@ -257,6 +270,7 @@ impl Slot {
                 && self.busy.is_none()
                 && self.seen.stop_noted != Some(false)
                 && matches!(self.seen.run, Run::Never | Run::Exited(_)),
+            traceparent: String::new(),
         }
     }
 }

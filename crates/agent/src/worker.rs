@@ -34,6 +34,7 @@ use crate::{
     plan::{self, Action, Run, Want},
     session::Link,
     slot::Slot,
+    trace,
 };
 
 /// Events waiting for the loop; who sends one waits for room.
@@ -113,6 +114,8 @@ pub struct Worker {
     pub link: Option<Link>,
     pub wakes: BTreeSet<(Time, Arc<str>)>,
     pub report_failures: u32,
+    /// Whose traces end with the report that is under way.
+    pub traced: Vec<Arc<str>>,
     /// Releases are being removed.
     pub clearing: bool,
     /// What must be known of the node is being written.
@@ -177,8 +180,12 @@ impl Worker {
             Event::Feed(Feed::Item(item)) => {
                 // Only these say that what is known is also new.
                 let heard = matches!(item, WatchItem::Bookmark(_) | WatchItem::SnapshotEnd { .. });
+                let live = matches!(item, WatchItem::Changes(_));
                 let had_node = self.view.records.node;
                 let changed = self.view.apply(item);
+                if live && self.config.tracer.is_on() {
+                    self.delivered(&changed.uids);
+                }
                 if changed.complete || had_node {
                     self.miss_node();
                 }
@@ -196,7 +203,12 @@ impl Worker {
             Event::Run { uid, run, news } => {
                 if let Some(slot) = self.slots.get_mut(&uid).filter(|slot| slot.memory.run == run) {
                     match news {
-                        News::Found(finding) => slot.found(finding),
+                        News::Found(finding) => {
+                            if let (Finding::Ready, false, Some(trace)) = (&finding, slot.seen.ready, &mut slot.trace) {
+                                trace.healthy(&self.config.tracer, &slot.id, &self.config.node);
+                            }
+                            slot.found(finding);
+                        }
                         News::Ended(Ended::Exit(exit)) => slot.ended(exit),
                         News::Ended(Ended::Broken) => slot.seen.run = Run::Broken,
                     }
@@ -212,6 +224,15 @@ impl Worker {
                 self.check_node();
             }
         }
+    }
+
+    /// Which of these are new, or new to be stopped, was told by the watch.
+    fn delivered(&self, uids: &BTreeSet<Arc<str>>) {
+        let news = uids
+            .iter()
+            .filter_map(|uid| self.view.records.instances.get(uid))
+            .filter(|assigned| self.slots.get(&assigned.id.uid).is_none_or(|slot| assigned.deleting && !slot.explicit));
+        trace::delivered(&self.config.tracer, &self.config.node, news.map(|assigned| &*assigned.resource));
     }
 
     /// A complete snapshot: now absence means something.

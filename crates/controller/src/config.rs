@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use telemetry::trace::Tracer;
+
 /// Every bound of the runtime.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,6 +28,7 @@ pub struct Config {
     pub claims_in_flight: usize,
     /// Longest wait for others to take the claims over when shutting down.
     pub leave_timeout: Duration,
+    pub tracer: Tracer,
 }
 
 impl Default for Config {
@@ -42,6 +45,7 @@ impl Default for Config {
             commit_timeout: Duration::from_secs(5),
             claims_in_flight: 32,
             leave_timeout: Duration::from_secs(4),
+            tracer: Tracer::off(),
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use kinds::{KINDS, RECONCILERS, Reconciler};
+use kinds::{Item, KINDS, RECONCILERS, Reconciler, World};
 use model::{Filter, Key, Object, Revision, Time};
 use store::{Bookmark, List, Result, ResumeToken, ShardSet, WatchItem, WatchOptions, WatchStream};
 use tokio::{
@@ -162,7 +162,7 @@ impl Informer {
                 let changed = self.shared.cache.apply(&group.changes);
                 self.shared.measure_lag(&changed);
                 self.reached(group.to);
-                wake(&self.shared, &changed);
+                wake(&self.shared, &changed, true);
             }
             WatchItem::Bookmark(bookmark) => self.bookmark(bookmark).await,
             WatchItem::End { .. } => {}
@@ -200,7 +200,7 @@ impl Informer {
         }
         debug!(objects = snapshot.objects.len(), shards = snapshot.shards.len(), %revision, "snapshot complete");
         self.reached(revision);
-        wake(&self.shared, &changed);
+        wake(&self.shared, &changed, false);
         Ok(())
     }
 
@@ -240,8 +240,8 @@ impl Shared {
     }
 }
 
-/// Puts every key to look at again for these changes into the queue.
-pub fn wake(shared: &Shared, changed: &[Changed]) {
+/// Puts every key to look at again for these changes into the queue. `live`: the watch has just told of them.
+pub fn wake(shared: &Shared, changed: &[Changed], live: bool) {
     let items = || changed.iter().flat_map(|(before, after)| before.iter().chain(after));
     let woken: BTreeSet<Work> = shared.cache.world(|world| {
         let of = |(reconciler, r): (usize, &&'static dyn Reconciler)| {
@@ -249,9 +249,19 @@ pub fn wake(shared: &Shared, changed: &[Changed]) {
         };
         RECONCILERS.iter().enumerate().flat_map(of).collect()
     });
+    if shared.config.tracer.is_on() {
+        shared.causes.note(changed, live, |item| shared.cache.world(|world| woken_by(world, item)));
+    }
     for work in woken {
         shared.queue.add(work, Lane::Change);
     }
+}
+
+fn woken_by(world: &World, item: &Item) -> Vec<Work> {
+    let of = |(reconciler, r): (usize, &&'static dyn Reconciler)| {
+        r.wakes(world, item).into_iter().map(move |key| Work { reconciler, key }).collect::<Vec<_>>()
+    };
+    RECONCILERS.iter().enumerate().flat_map(of).collect()
 }
 
 /// Lists what these shards (and the global kinds) have and mends the cache. Counts and logs what differed. Returns the
@@ -285,7 +295,7 @@ pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
         let altered = old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| old.revision == new.revision);
         warn!(%key, cached = revision(old), stored = revision(new), altered, "the cache was wrong here");
     }
-    wake(shared, &changed);
+    wake(shared, &changed, false);
     Ok(revision)
 }
 

@@ -25,6 +25,7 @@ mod sweep;
 mod tenure;
 #[cfg(test)]
 mod testing;
+mod trace;
 mod watched;
 mod worker;
 
@@ -49,6 +50,8 @@ struct Shared {
     cache: Cache,
     queue: Queue,
     holdings: Holdings,
+    /// Why keys are looked at, for traces alone.
+    causes: trace::Waiting,
     stats: Arc<Stats>,
     /// The shards to watch; set by `member`, followed by `informer`.
     wanted: watch::Sender<store::ShardSet>,
@@ -67,6 +70,7 @@ impl Controller {
             cache: Cache::default(),
             queue: Queue::new(config.backoff_min, config.backoff_max),
             holdings: Holdings::default(),
+            causes: trace::Waiting::default(),
             stats: Arc::default(),
             wanted: watch::Sender::new(Some(Arc::default())),
             watched: watch::Sender::new(Some(Arc::default())),

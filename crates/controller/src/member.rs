@@ -60,6 +60,7 @@ pub async fn run(shared: Arc<Shared>, shards: u32, mut shutdown: watch::Receiver
         }
         shared.holdings.end_all();
         shared.queue.retain(|_| false);
+        shared.causes.clear();
     }
 }
 

@@ -3,7 +3,7 @@
 //! Everything that can go wrong with a step ends in "look again": at once, after a pause, or after a barrier. The worker
 //! alone turns an error's class into a delay.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use kinds::{RECONCILERS, Reconciler, Scope, moves};
 use model::{Fence, LEADER, Next, Time, Until, shard_claim};
@@ -17,6 +17,7 @@ use crate::{
     holdings::Busy,
     queue::{Done, Work},
     stats::{Outcome, add},
+    trace::{self, Own, Traced},
 };
 
 /// Looks at one key after another, for ever.
@@ -33,7 +34,7 @@ enum Decided {
     /// The key is gone, or nothing can be known yet.
     Nothing,
     Rest(Next, Time),
-    Write(Box<Transaction>, Next),
+    Write(Box<Transaction>, Next, Own),
 }
 
 impl Shared {
@@ -47,11 +48,18 @@ impl Shared {
             add(&self.stats.put_off, 1);
             return Done::Forget;
         }
+        let causes = self.causes.take(work);
+        let began = SystemTime::now();
         let _timer = self.stats.looks.of(work.reconciler).duration.time();
         match self.decide(reconciler, work, &busy.fence) {
             Decided::Nothing => Done::Forget,
             Decided::Rest(next, now) => self.rest(work, &next, now),
-            Decided::Write(transaction, next) => self.write(work, &busy, *transaction, &next).await,
+            Decided::Write(mut transaction, next, own) => {
+                let (tracer, claim, fence) = (&self.config.tracer, busy.claim(), &busy.fence);
+                let look = trace::Look { tracer, work, own, claim, fence, next: &next, began };
+                let traced = look.begin(causes, &mut transaction);
+                self.write(work, &busy, *transaction, &next, traced).await
+            }
         }
     }
 
@@ -82,7 +90,8 @@ impl Shared {
             let moves_max = self.holdings.moves_max(&work.key);
             let under = Under { fence: fence.clone(), actor: &actor, now: view.now, moves_max };
             let transaction = execute::transaction(view.world, &wanted, &under);
-            Decided::Write(Box::new(transaction), decision.next)
+            let own = if self.config.tracer.is_on() { Own::of(own) } else { Own::default() };
+            Decided::Write(Box::new(transaction), decision.next, own)
         });
         decided.unwrap_or(Decided::Nothing)
     }
@@ -100,11 +109,12 @@ impl Shared {
         }
     }
 
-    async fn write(&self, work: &Work, busy: &Busy<'_>, transaction: Transaction, next: &Next) -> Done {
+    async fn write(&self, work: &Work, busy: &Busy<'_>, transaction: Transaction, next: &Next, traced: Traced) -> Done {
         let (verb, writes) =
             (transaction.note.as_ref().map(|n| n.verb.clone()).unwrap_or_default(), transaction.writes.len());
         let committed = tokio::time::timeout(self.config.commit_timeout, self.store.commit(transaction)).await;
         let result = committed.unwrap_or_else(|_| Err(Error::OutcomeUnknown("no answer in time".into())));
+        traced.end(&self.causes, work, &result, next);
         match result {
             Ok(revision) => {
                 let why = next.why();

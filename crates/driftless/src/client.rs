@@ -6,6 +6,7 @@ use anyhow::Context;
 use api::v1;
 use model::Actor;
 use store::{Api, Caller, LogStream};
+use telemetry::trace::Tracer;
 use wire::{Options, Remote};
 
 /// The addresses' argument, by its id, and where else they may stand.
@@ -36,9 +37,14 @@ pub struct Client {
 impl Client {
     /// Dials nothing yet. Within a runtime.
     pub fn new(servers: &Servers) -> anyhow::Result<Self> {
+        Self::traced(servers, Tracer::off(), String::new())
+    }
+
+    /// What it declares is in that trace.
+    pub fn traced(servers: &Servers, tracer: Tracer, traceparent: String) -> anyhow::Result<Self> {
         let actor = user();
-        let remote = Arc::new(remote(servers, actor.clone())?);
-        Ok(Self { api: remote.clone(), caller: Caller::new(actor), remote })
+        let remote = Arc::new(remote(servers, actor.clone(), tracer)?);
+        Ok(Self { api: remote.clone(), caller: Caller { actor, traceparent }, remote })
     }
 
     pub async fn logs(&self, request: v1::LogsRequest) -> store::Result<LogStream> {
@@ -47,9 +53,10 @@ impl Client {
 }
 
 /// A connection to the servers for whoever acts.
-pub fn remote(servers: &Servers, actor: Actor) -> anyhow::Result<Remote> {
+pub fn remote(servers: &Servers, actor: Actor, tracer: Tracer) -> anyhow::Result<Remote> {
     let addresses = servers.addresses.iter().map(|a| a.trim()).filter(|a| !a.is_empty());
-    Remote::new(Options::new(addresses, actor)).with_context(|| format!("--server {}", servers.addresses.join(",")))
+    Remote::new(Options { tracer, ..Options::new(addresses, actor) })
+        .with_context(|| format!("--server {}", servers.addresses.join(",")))
 }
 
 /// `user/<login>@<host>`: until there are credentials, callers say who they are.

@@ -7,7 +7,9 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::{
     bench,
     client::{self, Client, Servers},
-    exit, output, roles, verbs,
+    exit, output, roles,
+    telemetry::{Declaring, Tracing},
+    verbs,
 };
 
 /// A control plane for what can be declared and observed: you declare, it keeps reality true.
@@ -16,6 +18,8 @@ use crate::{
 struct Cli {
     #[command(flatten)]
     servers: Servers,
+    #[command(flatten)]
+    tracing: Tracing,
     #[command(subcommand)]
     command: Command,
 }
@@ -84,6 +88,22 @@ enum Verb {
     Node(verbs::node::NodeVerb),
 }
 
+impl Verb {
+    /// Its name, where it declares something: that begins a trace.
+    fn declares(&self) -> Option<&'static str> {
+        match self {
+            Self::Apply(_) => Some("apply"),
+            Self::Delete(_) => Some("delete"),
+            Self::Scale(_) => Some("scale"),
+            Self::Rollout(_) => Some("rollout"),
+            Self::Cordon(_) => Some("cordon"),
+            Self::Uncordon(_) => Some("uncordon"),
+            Self::Drain(_) => Some("drain"),
+            _ => None,
+        }
+    }
+}
+
 /// They have a server of their own, or need none.
 const SERVERLESS: [&str; 5] = ["dev", "server", "bench", "version", "completion"];
 
@@ -101,16 +121,18 @@ fn command(environment: Option<&OsStr>) -> clap::Command {
 
 pub fn run() -> anyhow::Result<()> {
     let read = command(std::env::var_os(client::ENVIRONMENT).as_deref()).get_matches();
-    let Cli { servers, command } = Cli::from_arg_matches(&read).unwrap_or_else(|error| error.exit());
+    let Cli { servers, tracing, command } = Cli::from_arg_matches(&read).unwrap_or_else(|error| error.exit());
     match command {
-        Command::Dev(args) => roles::run(&args.logs.clone(), |end| roles::dev::run(args, end)),
-        Command::Server(args) => roles::run(&args.logs.clone(), |end| roles::server::run(*args, end)),
-        Command::Controller(args) => roles::run(&args.logs.clone(), |end| roles::controller::run(&servers, args, end)),
-        Command::Agent(args) => roles::run(&args.logs.clone(), |end| roles::agent::run(&servers, args, end)),
+        Command::Dev(args) => roles::run(&args.logs.clone(), |end| roles::dev::run(args, &tracing, end)),
+        Command::Server(args) => roles::run(&args.logs.clone(), |end| roles::server::run(*args, &tracing, end)),
+        Command::Controller(args) => {
+            roles::run(&args.logs.clone(), |end| roles::controller::run(&servers, args, &tracing, end))
+        }
+        Command::Agent(args) => roles::run(&args.logs.clone(), |end| roles::agent::run(&servers, args, &tracing, end)),
         Command::Bench(args) => bench::run(args),
         Command::Version => output::print(&format!("driftless {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Completion { shell } => completion(shell),
-        Command::Verb(verb) => talk(&servers, verb),
+        Command::Verb(verb) => talk(&servers, &tracing, verb),
     }
 }
 
@@ -121,10 +143,14 @@ fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
 }
 
 /// One thread is plenty for a verb, and quicker to start.
-fn talk(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
+fn talk(servers: &Servers, tracing: &Tracing, verb: Verb) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = Client::new(servers)?;
+        let declaring = verb.declares().map(|verb| Declaring::begin(tracing, verb)).transpose()?;
+        let client = match &declaring {
+            Some(declaring) => Client::traced(servers, declaring.tracer(), declaring.traceparent.clone())?,
+            None => Client::new(servers)?,
+        };
         let done = match verb {
             Verb::Apply(args) => verbs::apply::run(&client, args).await,
             Verb::Get(args) => verbs::get::run(&client, args).await,
@@ -144,6 +170,9 @@ fn talk(servers: &Servers, verb: Verb) -> anyhow::Result<()> {
             Verb::Drain(args) => verbs::node::drain(&client, args).await,
             Verb::Node(verb) => verbs::node::run(&client, verb).await,
         };
+        if let Some(declaring) = declaring {
+            declaring.end(&done).await;
+        }
         // Which server it was is half of what is wrong.
         let away = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(store::Error::Unavailable(_)));
         done.map_err(|error| match away(&error) {

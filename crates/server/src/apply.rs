@@ -31,10 +31,11 @@ pub async fn apply(
     let declared = declare::read(&request)?;
     let mut attempt = 1;
     loop {
+        let step = Step::begin(shared);
         barrier(shared, heads, Revision::ZERO).await?;
         check_pins(shared, request.pins.as_ref())?;
         let author = author(shared, caller, Domain::User);
-        let mut plan = Plan::of(shared, &author, manager, &declared)?;
+        let mut plan = Plan::of(shared, step, &author, manager, &declared)?;
         if request.dry_run || plan.step.is_empty() {
             return Ok(plan.response(None));
         }
@@ -74,9 +75,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(shared: &Shared, author: &Author, manager: Manager, declared: &[Declared]) -> Result<Self> {
+    fn of(shared: &Shared, step: Step, author: &Author, manager: Manager, declared: &[Declared]) -> Result<Self> {
         let (bases, reached) = bases(shared, declared);
-        let mut plan = Self { results: Vec::new(), step: Step::default(), reached };
+        let mut plan = Self { results: Vec::new(), step, reached };
         for one in declared {
             plan.add(shared, author, manager, &bases, one)?;
         }
@@ -109,6 +110,7 @@ impl Plan {
                 root_uid: metadata.root_uid,
                 replaced,
                 after: Some(resource.clone()),
+                traceparent: author.traceparent.clone(),
             };
             self.step.add(put(resource.clone(), replaced), done);
         }

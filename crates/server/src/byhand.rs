@@ -74,6 +74,7 @@ pub async fn delete(
     let expected = Precondition { uid: &request.uid, revision: Revision(request.revision) };
     let mut attempt = 1;
     loop {
+        let step = Step::begin(shared);
         let record = current(shared, heads, &key).await?;
         expected.check(&key, &record)?;
         let author = author(shared, caller, Domain::User);
@@ -85,7 +86,7 @@ pub async fn delete(
             Asked::Waits(resource) => Some(*resource),
             Asked::Gone => None,
         };
-        let step = step(&key, &record, after.clone());
+        let step = with(step, &author, &key, &record, after.clone());
         match step.commit(shared, &author, None, note(caller, "delete", &key)).await {
             Ok(revision) => {
                 return Ok(v1::DeleteResponse { resource: after.map(|r| revised(r, revision)), revision: revision.0 });
@@ -131,7 +132,11 @@ fn asked_to_go(
         None if rights.delete => next.metadata.get_or_insert_default().deletion_time = Some(author.now.into()),
         None => return author.denied(key, "ask for the deletion"),
     }
-    let after = rights::update(author, kind, before.clone(), next)?;
+    let mut after = rights::update(author, kind, before.clone(), next)?;
+    let metadata = after.metadata.get_or_insert_default();
+    if metadata.deletion_time.is_some() {
+        metadata.traceparent = author.traceparent.clone();
+    }
     Ok(Asked::Waits(Box::new(after)))
 }
 
@@ -163,6 +168,7 @@ pub async fn update_status(
     let expected = Precondition { uid: &request.uid, revision: Revision(request.revision) };
     let mut attempt = 1;
     loop {
+        let step = Step::begin(shared);
         let record = current(shared, heads, &key).await?;
         expected.check(&key, &record)?;
         let author = author(shared, caller, Domain::User);
@@ -172,7 +178,7 @@ pub async fn update_status(
         if after.status == before.status {
             return Ok(v1::UpdateStatusResponse { resource: Some(before) });
         }
-        let step = step(&key, &record, Some(after.clone()));
+        let step = with(step, &author, &key, &record, Some(after.clone()));
         match step.commit(shared, &author, None, note(caller, "status", &key)).await {
             Ok(revision) => return Ok(v1::UpdateStatusResponse { resource: Some(revised(after, revision)) }),
             Err(error) => again(shared, &expected, &mut attempt, error)?,
@@ -195,15 +201,15 @@ async fn current(shared: &Shared, heads: &Heads, key: &Key) -> Result<Arc<Record
     shared.cache().get(key).cloned().ok_or_else(|| Error::NotFound(key.clone()))
 }
 
-fn step(key: &Key, record: &Record, after: Option<v1::Resource>) -> Step {
+fn with(mut step: Step, author: &Author, key: &Key, record: &Record, after: Option<v1::Resource>) -> Step {
     let replaced = record.revision;
     let (key, uid, root_uid) = (key.clone(), record.uid().to_owned(), record.root_uid().to_owned());
     let write = match &after {
         Some(resource) => put(resource.clone(), replaced),
         None => Write::Remove { key: key.clone(), uid: uid.clone(), revision: replaced },
     };
-    let mut step = Step::default();
-    step.add(write, Done { key, uid, root_uid, replaced, after });
+    let traceparent = author.traceparent.clone();
+    step.add(write, Done { key, uid, root_uid, replaced, after, traceparent });
     step
 }
 

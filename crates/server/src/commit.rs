@@ -17,6 +17,7 @@ use crate::{
     members::Members,
     record::Record,
     shared::Shared,
+    trace::Spans,
     unfenced::count,
 };
 
@@ -34,6 +35,7 @@ pub async fn commit(shared: &Shared, members: &Members, transaction: Transaction
 
 async fn admitted(shared: &Shared, members: &Members, mut transaction: Transaction) -> Result<Revision> {
     shared.ready()?;
+    let mut spans = Spans::begin(&shared.config.tracer);
     let scope = Scope::of(members, &transaction).await?;
     let newest = transaction.writes.iter().map(Write::expected).chain(transaction.expects.iter().map(|e| e.revision));
     shared.reached(newest.max().unwrap_or_default()).await?;
@@ -42,7 +44,8 @@ async fn admitted(shared: &Shared, members: &Members, mut transaction: Transacti
     let shards = shared.config.shards;
     let mut done = Vec::new();
     for write in std::mem::take(&mut transaction.writes) {
-        let (write, one) = bases.admit(shared, &author, &scope, shards, write)?;
+        let (mut write, mut one) = bases.admit(shared, &author, &scope, shards, write)?;
+        spans.stamp(&mut write, &mut one);
         transaction.writes.push(write);
         done.push(one);
     }
@@ -54,7 +57,9 @@ async fn admitted(shared: &Shared, members: &Members, mut transaction: Transacti
     if transaction.incarnation.is_empty() {
         transaction.incarnation = shared.cache().incarnation.clone();
     }
+    spans.admitted();
     let result = shared.commit(transaction).await;
+    spans.end(&note.verb, &result);
     shared.convergence.committed(&declared, &result);
     let revision = result?;
     shared.folds().keep(folding);
@@ -166,6 +171,7 @@ impl Bases {
     ) -> Result<(Write, Done)> {
         let (key, replaced) = (write.key(), write.expected());
         let kind = known_kind(&key)?;
+        let mut traceparent = author.traceparent.clone();
         let (after, root_uid, uid) = match write {
             Write::Put(next) if replaced == Revision::ZERO => {
                 let uid = shared.stamps().uid();
@@ -179,6 +185,9 @@ impl Bases {
                 let record = rights::at(&key, self.get(&key), replaced)?;
                 scope.check(&key, record.shard, record.global, record.node())?;
                 let current = rights::read(&key, record)?;
+                if let Some(own) = own_trace(&next, &current) {
+                    traceparent = own.to_owned();
+                }
                 let after = rights::update(author, kind, current, *next)?;
                 (Some(after), record.root_uid().to_owned(), record.uid().to_owned())
             }
@@ -197,7 +206,7 @@ impl Bases {
             Some(resource) => put(resource.clone(), replaced),
             None => Write::Remove { key: key.clone(), uid: uid.clone(), revision: replaced },
         };
-        Ok((write, Done { key, uid, root_uid, replaced, after }))
+        Ok((write, Done { key, uid, root_uid, replaced, after, traceparent }))
     }
 
     /// A child shares its owner's shard; what has no owner is a root of its own.
@@ -250,6 +259,14 @@ pub fn lineage<'a>(
 
 pub fn known_kind(key: &Key) -> Result<&'static dyn Kind> {
     kind(key.kind()).ok_or_else(|| Error::invalid("kind", format!("unknown kind {:?}", key.kind())))
+}
+
+/// The trace that the writer names for this write alone. What it read, and sent back as it was, is no such word.
+fn own_trace<'a>(next: &'a v1::Resource, current: &v1::Resource) -> Option<&'a str> {
+    fn of(resource: &v1::Resource) -> Option<&str> {
+        Some(resource.metadata.as_ref()?.last_writer.as_ref()?.traceparent.as_str())
+    }
+    of(next).filter(|own| !own.is_empty() && Some(*own) != of(current))
 }
 
 /// A write that replaces that revision.

@@ -43,6 +43,7 @@ mod server;
 mod shared;
 mod stamps;
 mod timed;
+mod trace;
 mod unfenced;
 mod watch;
 mod witness;

@@ -131,7 +131,14 @@ fn step(
     let mut step = Step::default();
     step.add(
         put(after.clone(), replaced),
-        Done { key: key.clone(), uid: metadata.uid.clone(), root_uid: metadata.root_uid, replaced, after: Some(after) },
+        Done {
+            key: key.clone(),
+            uid: metadata.uid.clone(),
+            root_uid: metadata.root_uid,
+            replaced,
+            after: Some(after),
+            traceparent: author.traceparent.clone(),
+        },
     );
     Ok(Some((step, metadata.uid)))
 }

@@ -39,6 +39,7 @@ struct Report {
     uid: Option<String>,
     status: Option<Any>,
     gone: bool,
+    traceparent: String,
 }
 
 /// Returns the revision of the last commit (or the one seen, where nothing was written), and what was refused.
@@ -75,12 +76,14 @@ fn reports(node: &str, batch: v1::ReportBatch) -> Vec<Report> {
         uid: None,
         status: Some(any(node::STATUS, &status)),
         gone: false,
+        traceparent: String::new(),
     });
     let instances = batch.instances.into_iter().map(|report| Report {
         key: report.key.as_ref().map(|key| meant(&Key::from(key))).unwrap_or_else(|| Key::new(instance::KIND, "", "")),
         uid: Some(report.uid),
         status: report.status.as_ref().map(|status| any(instance::STATUS, status)),
         gone: report.gone,
+        traceparent: report.traceparent,
     });
     own.into_iter().chain(instances).collect()
 }
@@ -140,7 +143,7 @@ impl Run<'_> {
 
     fn gather(&self, author: &Author, left: &VecDeque<Report>) -> Result<Chunk> {
         let records = self.records(left);
-        let mut chunk = Chunk::default();
+        let mut chunk = Chunk { step: Step::begin(self.shared), ..Chunk::default() };
         let mut bytes = 0;
         for (report, record) in left.iter().zip(records) {
             let Some(record) = record.filter(|record| self.is_own(report, record)) else {
@@ -196,8 +199,14 @@ fn merged(author: &Author, report: &Report, record: &Record) -> Result<Option<(W
     let key = &report.key;
     let kind = known_kind(key)?;
     let (uid, replaced) = (record.uid().to_owned(), record.revision);
-    let done =
-        |after| Done { key: key.clone(), uid: uid.clone(), root_uid: record.root_uid().to_owned(), replaced, after };
+    let done = |after| Done {
+        key: key.clone(),
+        uid: uid.clone(),
+        root_uid: record.root_uid().to_owned(),
+        replaced,
+        after,
+        traceparent: report.traceparent.clone(),
+    };
     let before = rights::read(key, record)?;
     if report.gone && record.deleting {
         rights::remove(author, kind, key, record)?;

@@ -10,7 +10,7 @@ use store::{
     Api, Caller, ClaimChange, Cluster, CoordinationStream, Error, Head, HistoryQuery, List, LogRecord, Note, Page,
     Result, SessionOpen, Store, Transaction, WatchOptions, WatchStream,
 };
-use telemetry::metrics::Source;
+use telemetry::{metrics::Source, trace::Tracer};
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -57,6 +57,7 @@ pub struct Config {
     /// What is kept of the history.
     pub retention: Retention,
     pub stamps: Arc<dyn Stamps>,
+    pub tracer: Tracer,
     /// The cluster's number of shards; found at the start.
     pub(crate) shards: u32,
 }
@@ -70,6 +71,7 @@ impl Config {
             audit_every: Duration::from_secs(5),
             retention: Retention::default(),
             stamps: Arc::new(SystemStamps),
+            tracer: Tracer::off(),
             shards: 0,
         }
     }
@@ -187,7 +189,7 @@ async fn make_placement(config: &Config, backend: &dyn Store) -> Result<()> {
     let now = config.stamps.now();
     let lineage = Lineage { shard: 0, root_uid: uid.clone() };
     let step_id = config.stamps.uid();
-    let writer = v1::Writer { actor: actor.to_string(), step_id: step_id.clone() };
+    let writer = v1::Writer { actor: actor.to_string(), step_id: step_id.clone(), ..Default::default() };
     let metadata = v1::Metadata {
         kind: key.kind().into(),
         name: key.name().into(),
@@ -215,7 +217,7 @@ async fn make_placement(config: &Config, backend: &dyn Store) -> Result<()> {
     let root_uid = uid.clone();
     step.add(
         commit::put(resource.clone(), Revision::ZERO),
-        Done { key, uid, root_uid, replaced: Revision::ZERO, after: Some(resource) },
+        Done { key, uid, root_uid, replaced: Revision::ZERO, after: Some(resource), traceparent: String::new() },
     );
     match backend.commit(step.transaction(String::new(), &author, None, &note, &Folding::default())).await {
         // Another server was faster.

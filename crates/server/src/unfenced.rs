@@ -10,6 +10,7 @@ use crate::{
     },
     folds::Folding,
     shared::Shared,
+    trace::Spans,
 };
 
 /// How often something is computed anew after a conflict with somebody else's write.
@@ -32,10 +33,17 @@ pub struct Step {
     pub writes: Vec<Write>,
     pub done: Vec<Done>,
     pub expects: Vec<Expect>,
+    spans: Spans,
 }
 
 impl Step {
-    pub fn add(&mut self, write: Write, done: Done) {
+    /// Its admission begins.
+    pub fn begin(shared: &Shared) -> Self {
+        Self { spans: Spans::begin(&shared.config.tracer), ..Self::default() }
+    }
+
+    pub fn add(&mut self, mut write: Write, mut done: Done) {
+        self.spans.stamp(&mut write, &mut done);
         self.writes.push(write);
         self.done.push(done);
     }
@@ -66,11 +74,21 @@ impl Step {
         }
     }
 
-    pub async fn commit(self, shared: &Shared, author: &Author, fence: Option<Fence>, note: Note) -> Result<Revision> {
+    pub async fn commit(
+        mut self,
+        shared: &Shared,
+        author: &Author,
+        fence: Option<Fence>,
+        note: Note,
+    ) -> Result<Revision> {
         let incarnation = shared.cache().incarnation.clone();
         let folding = shared.folds().look(shared.stamps(), &note, &self.done);
         let declared = shared.convergence.declare(&shared.cache(), &self.done);
-        let result = shared.commit(self.transaction(incarnation, author, fence, &note, &folding)).await;
+        let mut spans = std::mem::take(&mut self.spans);
+        let transaction = self.transaction(incarnation, author, fence, &note, &folding);
+        spans.admitted();
+        let result = shared.commit(transaction).await;
+        spans.end(&note.verb, &result);
         shared.convergence.committed(&declared, &result);
         if result.is_ok() {
             shared.folds().keep(folding);

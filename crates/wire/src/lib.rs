@@ -21,6 +21,7 @@ pub mod payload;
 pub mod remote;
 
 pub mod serve;
+mod trace;
 
 pub use remote::{Options, Remote};
 pub use serve::{Config, serve};

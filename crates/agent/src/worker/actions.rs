@@ -98,6 +98,10 @@ impl Worker {
                         self.metrics.has_started(memory.run > 1, now.since(since));
                         slot.remember(memory);
                         slot.runs(&started, false);
+                        if let Some(trace) = &mut slot.trace {
+                            let (tracer, node) = (&self.config.tracer, &self.config.node);
+                            trace.started(tracer, &slot.id, node, since, started.pid);
+                        }
                         self.attend(uid, started, false);
                         return self.worked(uid);
                     }

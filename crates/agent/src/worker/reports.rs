@@ -7,7 +7,12 @@ use model::{Key, Revision};
 use store::{Class, Note, Transaction, Write};
 
 use super::{Event, START_QUIET, Worker};
-use crate::{assigned::Release, plan::Want, session::Keeper};
+use crate::{
+    assigned::Release,
+    plan::Want,
+    session::{Keeper, Link},
+    trace,
+};
 
 /// The longest pause after a report that failed.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -25,7 +30,7 @@ impl Worker {
 
     /// Says what the store doesn't know, unless it's being told something just now.
     pub(super) fn flush(&mut self) {
-        let Some(link) = &self.link else { return };
+        let Some(fence) = self.link.as_ref().map(Link::fence) else { return };
         let now = self.clock.now();
         let mut outbox = std::mem::take(&mut self.outbox);
         let batch = outbox.next(|uid| {
@@ -36,9 +41,9 @@ impl Worker {
             recorded.then(|| slot.report(want, &self.config.backoff))
         });
         self.outbox = outbox;
-        let Some(batch) = batch else { return };
-        let (api, events, config, fence) =
-            (Arc::clone(&self.api), self.events.clone(), Arc::clone(&self.config), link.fence());
+        let Some(mut batch) = batch else { return };
+        let traced = self.trace(&mut batch);
+        let (api, events, config) = (Arc::clone(&self.api), self.events.clone(), Arc::clone(&self.config));
         let pause = PAUSE_FIRST.saturating_mul(2_u32.saturating_pow(self.report_failures)).min(PAUSE_MAX);
         self.tasks.spawn(async move {
             let sequence = batch.sequence;
@@ -46,11 +51,27 @@ impl Worker {
             let report = api.report(&caller, fence, &config.node, batch);
             let lost = || Err(store::Error::OutcomeUnknown("no answer in time".into()));
             let answer = tokio::time::timeout(config.call_timeout, report).await.unwrap_or_else(|_| lost());
+            traced.end(&answer);
             if answer.is_err() {
                 tokio::time::sleep(pause).await;
             }
             let _ = events.send(Event::Reported { sequence, answer }).await;
         });
+    }
+
+    /// Says under what each report comes.
+    fn trace(&mut self, batch: &mut v1::ReportBatch) -> trace::Report {
+        let mut spans = trace::Report::default();
+        self.traced.clear();
+        for report in &mut batch.instances {
+            let Some(slot) = self.slots.get(report.uid.as_str()) else { continue };
+            let Some(trace) = &slot.trace else { continue };
+            spans.add(&self.config.tracer, &self.config.node, report, trace);
+            if slot.is_settled() {
+                self.traced.push(slot.id.uid.clone());
+            }
+        }
+        spans
     }
 
     pub(super) fn reported(&mut self, sequence: u64, answer: store::Result<(Revision, Vec<Key>)>) {
@@ -59,6 +80,9 @@ impl Worker {
                 self.report_failures = 0;
                 self.metrics.reported.add(1);
                 self.outbox.acknowledged(sequence, &refused);
+                for uid in std::mem::take(&mut self.traced) {
+                    self.slots.get_mut(&uid).into_iter().for_each(|slot| slot.trace = None);
+                }
             }
             Err(error) => {
                 tracing::warn!(node = %self.config.node, %error, "a report failed");

@@ -12,14 +12,13 @@ use agent::{
 };
 use anyhow::Context;
 use model::Actor;
-use telemetry::metrics::Exporter;
 
-use super::{Shutdown, asked, hollow};
+use super::{Seen, Shutdown, asked, hollow};
 use crate::{
     client::{self, Servers},
     exit::Trouble,
     pages::PagesArgs,
-    telemetry::LogArgs,
+    telemetry::{self, LogArgs, Tracing},
 };
 
 /// Hollow nodes in one process.
@@ -98,7 +97,7 @@ fn amount(read: Option<u64>, how: &str) -> Result<i64, String> {
     amount.ok_or_else(|| how.to_owned())
 }
 
-pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn run(servers: &Servers, args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::Result<()> {
     let plain = args.driver == DriverKind::Process || args.offer == Offer::default();
     let usage = || Trouble::Usage("--label, --cpu, --memory and --instances are for nodes that run something".into());
     anyhow::ensure!(plain, usage());
@@ -107,11 +106,18 @@ pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::R
         anyhow::ensure!(sim, Trouble::Usage("--count is for hollow nodes: add --driver sim".into()));
         // What the process shows of itself is what counts of them.
         let _pages = args.pages.open("agent", &[]).await?;
-        return hollow::look_after(servers, &args.node, args.count, shutdown).await;
+        let tracer = tracing.start("agent", &args.node)?;
+        let done = hollow::look_after(servers, &args.node, args.count, &tracer, shutdown).await;
+        telemetry::flush(&tracer).await;
+        return done;
     }
     let data_dir = args.data_dir.unwrap_or_else(|| Path::new(".driftless").join(&args.node));
     let pages = args.pages.open("agent", &["agent"]).await?;
-    look_after(servers, &args.node, args.driver, &data_dir, args.offer, &pages, shutdown).await
+    let tracer = tracing.start("agent", &args.node)?;
+    let seen = Seen { pages: &pages, tracer: &tracer };
+    let done = look_after(servers, &args.node, args.driver, &data_dir, args.offer, seen, shutdown).await;
+    telemetry::flush(&tracer).await;
+    done
 }
 
 pub async fn look_after(
@@ -120,15 +126,17 @@ pub async fn look_after(
     driver: DriverKind,
     data_dir: &Path,
     offer: Offer,
-    pages: &Exporter,
+    seen: Seen<'_>,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let driver: Arc<dyn Driver> = match driver {
         DriverKind::Process => Arc::new(processes(node, data_dir, &offer)?),
         DriverKind::Sim => hollow::machine(),
     };
-    let remote = Arc::new(client::remote(servers, Actor::new("agent", node))?);
-    let config = Config { labels: offer.labels.into_iter().collect(), ..Config::new(node) };
+    let Seen { pages, tracer } = seen;
+    let tracer = tracer.part("driftless.agent");
+    let remote = Arc::new(client::remote(servers, Actor::new("agent", node), tracer.clone())?);
+    let config = Config { labels: offer.labels.into_iter().collect(), tracer, ..Config::new(node) };
     let agent = Agent::new(config, driver, remote.clone());
     remote.serve_logs(agent.logs());
     let metrics = agent.metrics();

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use controller::{Config, Controller};
 use model::Actor;
-use telemetry::metrics::Exporter;
+use ::telemetry::metrics::Exporter;
 
 use super::Shutdown;
 use crate::{
     client::{self, Servers},
     pages::PagesArgs,
-    telemetry::LogArgs,
+    telemetry::{self, LogArgs, Tracing},
     words,
 };
 
@@ -36,15 +36,25 @@ pub struct Args {
     pub logs: LogArgs,
 }
 
-pub async fn run(servers: &Servers, args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn run(servers: &Servers, args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::Result<()> {
     let name = args.name.unwrap_or_else(client::host);
-    let config = Config { name, sweep: args.sweep, ttl: args.ttl, ..Config::default() };
+    let tracer = tracing.start("controller", &name)?;
+    let config = Config { name, sweep: args.sweep, ttl: args.ttl, tracer: tracer.clone(), ..Config::default() };
     let pages = args.pages.open("controller", &["controller"]).await?;
-    control(servers, config, &pages, shutdown).await
+    let done = control(servers, config, &pages, shutdown).await;
+    telemetry::flush(&tracer).await;
+    done
 }
 
-pub async fn control(servers: &Servers, config: Config, pages: &Exporter, shutdown: Shutdown) -> anyhow::Result<()> {
-    let remote = Arc::new(client::remote(servers, Actor::new("controller", &config.name))?);
+pub async fn control(
+    servers: &Servers,
+    mut config: Config,
+    pages: &Exporter,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    config.tracer = config.tracer.part("driftless.controller");
+    let actor = Actor::new("controller", &config.name);
+    let remote = Arc::new(client::remote(servers, actor, config.tracer.clone())?);
     let controller = Controller::new(config, remote);
     pages.add(controller.metrics());
     pages.check("controller", controller.readiness());

@@ -7,6 +7,7 @@ use model::Key;
 use tokio::sync::watch;
 
 use super::{
+    Seen,
     Shutdown,
     agent::{self, DriverKind},
     announce, asked, controller as control, server,
@@ -16,7 +17,7 @@ use crate::{
     follow::{Follow, Update},
     pages::PagesArgs,
     standing::Goal,
-    telemetry::LogArgs,
+    telemetry::{self, LogArgs, Tracing},
 };
 
 #[derive(Debug, clap::Args)]
@@ -45,27 +46,30 @@ pub struct Args {
 }
 
 /// The server ends last: the others take their leave of it.
-pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::Result<()> {
     let pages = args.pages.open("dev", &["server", "controller", "agent"]).await?;
     let store = server::open(args.data_dir.join("store")).await?;
     let listener = server::listen(&args.listen).await?;
     let address = listener.local_addr()?.to_string();
     let servers = Servers { addresses: vec![address.clone()] };
+    let tracer = tracing.start("dev", "dev")?;
     let (end_server, server_ends) = watch::channel(false);
 
-    let serving = server::serve(store.clone(), "dev", listener, &pages, server_ends, || ());
+    let seen = Seen { pages: &pages, tracer: &tracer };
+    let serving = server::serve(store.clone(), "dev", listener, seen, server_ends, || ());
     let data = args.data_dir.join("node");
     let clients = async {
-        let controlling =
-            control::control(&servers, Config { name: "dev".into(), ..Config::default() }, &pages, shutdown.clone());
+        let config = Config { name: "dev".into(), tracer: tracer.clone(), ..Config::default() };
+        let controlling = control::control(&servers, config, &pages, shutdown.clone());
         let offer = agent::Offer::default();
-        let looking = agent::look_after(&servers, &args.node, args.driver, &data, offer, &pages, shutdown.clone());
+        let looking = agent::look_after(&servers, &args.node, args.driver, &data, offer, seen, shutdown.clone());
         let announcing = announcing(&servers, &args, shutdown.clone());
         let ended = tokio::try_join!(controlling, looking, announcing);
         end_server.send_replace(true);
         ended.map(drop)
     };
     let ended = tokio::try_join!(serving, clients);
+    telemetry::flush(&tracer).await;
     store.close().await;
     ended.map(drop)
 }

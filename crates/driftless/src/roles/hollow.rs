@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ::telemetry::trace::Tracer;
 use agent::{
     Agent, Clock, Config, Crowd,
     driver::{Driver, sim},
@@ -23,12 +24,19 @@ pub fn machine() -> Arc<dyn Driver> {
     Arc::new(sim::Sim::new(sim::Config::default(), Clock::start()))
 }
 
-pub async fn look_after(servers: &Servers, name: &str, count: u32, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn look_after(
+    servers: &Servers,
+    name: &str,
+    count: u32,
+    tracer: &Tracer,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let tracer = tracer.part("driftless.agent");
     let names: Vec<String> = (0..count).map(|n| format!("{name}-{n}")).collect();
     let groups = names.chunks(NODES_PER_CONNECTION).enumerate();
     let groups = groups.map(|(n, names)| {
         let first = u32::try_from(n * NODES_PER_CONNECTION).unwrap_or(u32::MAX);
-        look_after_some(servers, names, START_PAUSE * first, shutdown.clone())
+        look_after_some(servers, names, START_PAUSE * first, &tracer, shutdown.clone())
     });
     try_join_all(groups).await.map(drop)
 }
@@ -38,11 +46,13 @@ async fn look_after_some(
     servers: &Servers,
     names: &[String],
     after: Duration,
+    tracer: &Tracer,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let first = names.first().map_or("", String::as_str);
-    let remote = Arc::new(client::remote(servers, Actor::new("agent", first))?);
-    let agents = names.iter().map(|name| Agent::new(Config::new(name), machine(), remote.clone()));
+    let remote = Arc::new(client::remote(servers, Actor::new("agent", first), tracer.clone())?);
+    let config = |name: &String| Config { tracer: tracer.clone(), ..Config::new(name) };
+    let agents = names.iter().map(|name| Agent::new(config(name), machine(), remote.clone()));
     let agents: Vec<Agent> = agents.collect();
     remote.serve_logs(Arc::new(agents.iter().map(Agent::logs).collect::<Crowd>()));
     let running = agents.into_iter().zip(0_u32..).map(|(agent, n)| {

@@ -10,6 +10,7 @@ pub mod server;
 
 use std::future::Future;
 
+use ::telemetry::{metrics::Exporter, trace::Tracer};
 use anyhow::Context;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -17,6 +18,13 @@ use tokio::{
 };
 
 use crate::telemetry::{self, LogArgs};
+
+/// How a role is seen from outside.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    pub pages: &'a Exporter,
+    pub tracer: &'a Tracer,
+}
 
 /// Becomes true when the process is asked to end.
 pub type Shutdown = watch::Receiver<bool>;

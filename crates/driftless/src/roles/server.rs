@@ -6,11 +6,15 @@ use anyhow::Context;
 use server::{Readiness, Server};
 use store::{Cluster, Embedded, Memory, Store};
 use store_etcd::{EtcdStore, Upkeep};
-use telemetry::metrics::Exporter;
 use tokio::{net::TcpListener, sync::watch};
 
-use super::{Shutdown, announce, asked};
-use crate::{client, exit::Trouble, pages::PagesArgs, telemetry::LogArgs};
+use super::{Seen, Shutdown, announce, asked};
+use crate::{
+    client,
+    exit::Trouble,
+    pages::PagesArgs,
+    telemetry::{self, LogArgs, Tracing},
+};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -71,22 +75,24 @@ impl FromStr for Backend {
     }
 }
 
-pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::Result<()> {
     let listener = listen(&args.listen).await?;
     let address = listener.local_addr()?;
     let name = args.name.unwrap_or_else(client::host);
     let pages = args.pages.open("server", &["server"]).await?;
     let ready = || announce(&format!("server {name} on {address}"));
-    match args.store {
+    let tracer = tracing.start("server", &name)?;
+    let seen = Seen { pages: &pages, tracer: &tracer };
+    let served = match args.store {
         Backend::Embedded(dir) => {
             let store = open(dir).await?;
-            let served = serve(store.clone(), &name, listener, &pages, shutdown, ready).await;
+            let served = serve(store.clone(), &name, listener, seen, shutdown, ready).await;
             store.close().await;
             served
         }
         Backend::Memory => {
             let store = Arc::new(Memory::new(Cluster::random()));
-            serve(store, &name, listener, &pages, shutdown, ready).await
+            serve(store, &name, listener, seen, shutdown, ready).await
         }
         Backend::Etcd(mut options) => {
             options.tls = args.etcd.ca.map(|ca| store_etcd::Tls {
@@ -97,9 +103,11 @@ pub async fn run(args: Args, shutdown: Shutdown) -> anyhow::Result<()> {
             let store = EtcdStore::new(options).context("cannot use etcd")?;
             store.keep(Upkeep::default());
             pages.add(store.metrics());
-            serve(Arc::new(store), &name, listener, &pages, shutdown, ready).await
+            serve(Arc::new(store), &name, listener, seen, shutdown, ready).await
         }
-    }
+    };
+    telemetry::flush(&tracer).await;
+    served
 }
 
 pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
@@ -117,12 +125,15 @@ pub async fn serve(
     backend: Arc<dyn Store>,
     name: &str,
     listener: TcpListener,
-    pages: &Exporter,
+    Seen { pages, tracer }: Seen<'_>,
     shutdown: Shutdown,
     ready: impl FnOnce(),
 ) -> anyhow::Result<()> {
+    let tracer = tracer.part("driftless.server");
+    let mut config = server::Config::new(name);
+    config.tracer = tracer.clone();
     let server = tokio::select! {
-        started = Server::start(server::Config::new(name), backend) => Arc::new(started.map_err(Trouble::Store)?),
+        started = Server::start(config, backend) => Arc::new(started.map_err(Trouble::Store)?),
         () = asked(shutdown.clone()) => {
             tracing::info!("asked to end before the store could be used");
             return Ok(());
@@ -130,7 +141,7 @@ pub async fn serve(
     };
     pages.add(server.metrics());
     pages.check("server", server.check());
-    let config = wire::Config { ready: Some(is_ready(&server)), ..wire::Config::new(name) };
+    let config = wire::Config { ready: Some(is_ready(&server)), tracer, ..wire::Config::new(name) };
     let end = {
         let server = server.clone();
         async move {

@@ -242,7 +242,7 @@ pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1
         metadata.traceparent = author.traceparent.clone();
     }
     metadata.updated_time = Some(author.now.into());
-    metadata.last_writer = Some(v1::Writer { actor: author.actor.clone(), step_id: author.step_id.clone() });
+    metadata.last_writer = Some(author.writer());
     let value = if same_spec { stored } else { spec };
     let spec = wrap(type_name, value);
     Ok(Merged::Updated(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: current.status }))

@@ -25,6 +25,8 @@ pub struct Done {
     pub replaced: Revision,
     /// None: removed.
     pub after: Option<v1::Resource>,
+    /// What it came under, which may be another trace than the note's.
+    pub traceparent: String,
 }
 
 /// What folds, by `folding`, gets an entry of its own, in its slot; there is no room for that where very much is written
@@ -70,6 +72,8 @@ fn entry(
         Some(Fence::Claim { claim, epoch, .. }) => (claim.clone(), epoch.0),
         _ => Default::default(),
     };
+    let own = done.iter().map(|one| &one.traceparent).find(|own| !own.is_empty());
+    let traceparent = own.unwrap_or(&note.traceparent).clone();
     let entry = v1::HistoryEntry {
         revision: 0,
         time: Some(author.now.into()),
@@ -79,7 +83,7 @@ fn entry(
         step_id: author.step_id.clone(),
         verb: note.verb.clone(),
         why: Some(note.why.clone()),
-        traceparent: note.traceparent.clone(),
+        traceparent,
         touched: done.into_iter().map(touched).collect(),
         root_uid: if root == MANY { String::new() } else { root.to_owned() },
         folded: fold.map_or(0, |fold| fold.count),

@@ -36,8 +36,8 @@ pub struct Lineage {
 }
 
 impl Author {
-    fn writer(&self) -> v1::Writer {
-        v1::Writer { actor: self.actor.clone(), step_id: self.step_id.clone() }
+    pub fn writer(&self) -> v1::Writer {
+        v1::Writer { actor: self.actor.clone(), step_id: self.step_id.clone(), traceparent: String::new() }
     }
 
     pub fn denied<T>(&self, key: &Key, what: &str) -> Result<T> {

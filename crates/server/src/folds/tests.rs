@@ -10,7 +10,7 @@ fn crashed(restarts: i32, phase: &str) -> Done {
     let after = v1::Resource { metadata: Some(metadata), spec, status: Some(any(instance::STATUS, &status)) };
     let key = model::Key::new(instance::KIND, "default", "web-0");
     let replaced = Revision(100 + i64::from(restarts));
-    Done { key, uid: "uid".into(), root_uid: "root".into(), replaced, after: Some(after) }
+    Done { key, uid: "uid".into(), root_uid: "root".into(), replaced, after: Some(after), traceparent: String::new() }
 }
 
 fn note(verb: &str) -> Note {

@@ -66,7 +66,12 @@ fn running(resource: &v1::Resource) -> v1::InstanceReport {
         ..Default::default()
     };
     let metadata = metadata(resource);
-    v1::InstanceReport { key: Some((&Key::of(&metadata)).into()), uid: metadata.uid, status: Some(status), gone: false }
+    v1::InstanceReport {
+        key: Some((&Key::of(&metadata)).into()),
+        uid: metadata.uid,
+        status: Some(status),
+        ..Default::default()
+    }
 }
 
 fn batch(instances: impl IntoIterator<Item = v1::InstanceReport>) -> v1::ReportBatch {

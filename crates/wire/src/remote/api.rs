@@ -11,26 +11,31 @@ use super::{
     pool::{Signature, answer},
     report::Link,
 };
-use crate::error::{Call, from_status};
+use crate::{
+    error::{Call, from_status},
+    trace::CallSpan,
+};
 
 #[async_trait]
 impl Api for Remote {
     async fn apply(&self, caller: &Caller, request: v1::ApplyRequest) -> Result<v1::ApplyResponse> {
-        let signature = Signature::new(caller)?;
+        let (caller, span) = self.traced("Apply", caller);
+        let signature = Signature::new(&caller)?;
         let applied = self.pool.call(Call::Write, |server| {
             let request = signature.on(request.clone());
             async move { answer(server.resources().apply(request)).await }
         });
-        applied.await
+        span.end(applied.await)
     }
 
     async fn delete(&self, caller: &Caller, request: v1::DeleteRequest) -> Result<v1::DeleteResponse> {
-        let signature = Signature::new(caller)?;
+        let (caller, span) = self.traced("Delete", caller);
+        let signature = Signature::new(&caller)?;
         let deleted = self.pool.call(Call::Write, |server| {
             let request = signature.on(request.clone());
             async move { answer(server.resources().delete(request)).await }
         });
-        deleted.await
+        span.end(deleted.await)
     }
 
     async fn update_status(
@@ -38,12 +43,13 @@ impl Api for Remote {
         caller: &Caller,
         request: v1::UpdateStatusRequest,
     ) -> Result<v1::UpdateStatusResponse> {
-        let signature = Signature::new(caller)?;
+        let (caller, span) = self.traced("UpdateStatus", caller);
+        let signature = Signature::new(&caller)?;
         let updated = self.pool.call(Call::Write, |server| {
             let request = signature.on(request.clone());
             async move { answer(server.resources().update_status(request)).await }
         });
-        updated.await
+        span.end(updated.await)
     }
 
     async fn plan(&self, caller: &Caller, request: v1::PlanRequest) -> Result<v1::PlanResponse> {
@@ -94,6 +100,12 @@ impl Api for Remote {
 }
 
 impl Remote {
+    fn traced(&self, method: &'static str, caller: &Caller) -> (Caller, CallSpan) {
+        let mut caller = caller.clone();
+        let span = CallSpan::client(&self.tracer, method, &mut caller);
+        (caller, span)
+    }
+
     /// What an instance wrote, from whichever server its node's agent is attached to.
     pub async fn logs(&self, caller: &Caller, request: v1::LogsRequest) -> Result<LogStream> {
         let signature = Signature::new(caller)?;

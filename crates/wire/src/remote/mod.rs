@@ -33,13 +33,14 @@ use store::{
     Caller, ClaimChange, Cluster, CoordinationStream, Error, HISTORY_MAX, Head, HistoryQuery, List, LogEntry,
     LogRecord, LogSource, Page, Result, SessionOpen, Store, Transaction, WatchOptions, WatchStream,
 };
+use telemetry::trace::Tracer;
 
 use self::{
     pool::{Pool, Signature, answer},
     report::Link,
     session::Session,
 };
-use crate::{convert, error::Call};
+use crate::{convert, error::Call, trace::CallSpan};
 
 /// How to reach the servers.
 #[derive(Clone)]
@@ -61,6 +62,7 @@ pub struct Options {
     pub keep_alive_timeout: Duration,
     /// Longest pause between two rounds of dialling.
     pub redial_max: Duration,
+    pub tracer: Tracer,
 }
 
 impl Options {
@@ -74,6 +76,7 @@ impl Options {
             keep_alive_interval: Duration::from_millis(500),
             keep_alive_timeout: Duration::from_millis(1_500),
             redial_max: Duration::from_secs(1),
+            tracer: Tracer::off(),
         }
     }
 }
@@ -93,6 +96,7 @@ pub struct Tls {
 pub struct Remote {
     pool: Arc<Pool>,
     actor: Actor,
+    tracer: Tracer,
     sessions: Mutex<HashMap<String, Session>>,
     links: Mutex<HashMap<String, Arc<Link>>>,
     logs: Arc<RwLock<Option<Arc<dyn LogSource>>>>,
@@ -106,6 +110,7 @@ impl Remote {
         Ok(Self {
             pool,
             actor: options.actor,
+            tracer: options.tracer,
             sessions: Mutex::default(),
             links: Mutex::default(),
             logs: Arc::default(),
@@ -173,17 +178,18 @@ impl Store for Remote {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Revision> {
-        let caller = Caller {
+        let mut caller = Caller {
             actor: transaction.actor.clone().unwrap_or_else(|| self.actor.clone()),
             traceparent: transaction.note.as_ref().map(|note| note.traceparent.clone()).unwrap_or_default(),
         };
+        let span = CallSpan::client(&self.tracer, "Commit", &mut caller);
         let signature = Signature::new(&caller)?;
         let request = convert::commit_request(transaction);
         let committed = self.pool.call(Call::Write, |server| {
             let request = signature.on(request.clone());
             async move { answer(server.resources().commit(request)).await }
         });
-        Ok(Revision(committed.await?.revision))
+        Ok(Revision(span.end(committed.await)?.revision))
     }
 
     async fn head(&self) -> Result<Head> {

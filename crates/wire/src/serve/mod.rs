@@ -21,6 +21,7 @@ use std::{
 };
 
 use store::Api;
+use telemetry::trace::Tracer;
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch::Receiver},
@@ -80,6 +81,7 @@ pub struct Config {
     /// From the shutdown until connections that are still open are cut. Streams are ended at once and calls finish, so
     /// only a peer that doesn't read gets that far.
     pub drain_max: Duration,
+    pub tracer: Tracer,
 }
 
 impl Config {
@@ -91,6 +93,7 @@ impl Config {
             early_end: early_end::Times::default(),
             // 5 s are promised; leaves one for what the process does after.
             drain_max: Duration::from_secs(4),
+            tracer: Tracer::off(),
         }
     }
 }
@@ -217,6 +220,7 @@ async fn cut_after(drain: &Drain, drain_max: Duration, cut: &CancellationToken) 
 struct Service {
     api: Arc<dyn Api>,
     name: String,
+    tracer: Tracer,
     drain: Drain,
     early_end: Arc<EarlyEnd>,
     hub: Arc<Hub>,
@@ -229,6 +233,7 @@ impl Service {
             early_end: EarlyEnd::new(api.clone(), config.early_end, drain.clone(), config.ready.clone()),
             api,
             name: config.name.clone(),
+            tracer: config.tracer.clone(),
             drain,
             hub: Arc::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),

@@ -12,6 +12,7 @@ use crate::{
     PART_BYTES_MAX, convert, identity,
     payload::{Item, One, Rows},
     rpc::resource_service_server::ResourceService,
+    trace::CallSpan,
 };
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -21,8 +22,9 @@ impl ResourceService for Service {
     type WatchStream = UntilDrain<Item>;
 
     async fn apply(&self, request: Request<v1::ApplyRequest>) -> Answer<v1::ApplyResponse> {
-        let caller = identity::caller(request.metadata()).map_err(status)?;
-        self.api.apply(&caller, request.into_inner()).await.map(Response::new).map_err(status)
+        let mut caller = identity::caller(request.metadata()).map_err(status)?;
+        let span = CallSpan::declaring(&self.tracer, "Apply", &mut caller);
+        span.end(self.api.apply(&caller, request.into_inner()).await).map(Response::new).map_err(status)
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Answer<One> {
@@ -42,19 +44,22 @@ impl ResourceService for Service {
     }
 
     async fn delete(&self, request: Request<v1::DeleteRequest>) -> Answer<v1::DeleteResponse> {
-        let caller = identity::caller(request.metadata()).map_err(status)?;
-        self.api.delete(&caller, request.into_inner()).await.map(Response::new).map_err(status)
+        let mut caller = identity::caller(request.metadata()).map_err(status)?;
+        let span = CallSpan::declaring(&self.tracer, "Delete", &mut caller);
+        span.end(self.api.delete(&caller, request.into_inner()).await).map(Response::new).map_err(status)
     }
 
     async fn update_status(&self, request: Request<v1::UpdateStatusRequest>) -> Answer<v1::UpdateStatusResponse> {
-        let caller = identity::caller(request.metadata()).map_err(status)?;
-        self.api.update_status(&caller, request.into_inner()).await.map(Response::new).map_err(status)
+        let mut caller = identity::caller(request.metadata()).map_err(status)?;
+        let span = CallSpan::server(&self.tracer, "UpdateStatus", &mut caller);
+        span.end(self.api.update_status(&caller, request.into_inner()).await).map(Response::new).map_err(status)
     }
 
     async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::CommitResponse> {
-        let caller = identity::caller(request.metadata()).map_err(status)?;
+        let mut caller = identity::caller(request.metadata()).map_err(status)?;
+        let span = CallSpan::server(&self.tracer, "Commit", &mut caller);
         let transaction = convert::transaction(caller, request.into_inner()).map_err(status)?;
-        let revision = self.api.commit(transaction).await.map_err(status)?;
+        let revision = span.end(self.api.commit(transaction).await).map_err(status)?;
         Ok(Response::new(v1::CommitResponse { revision: revision.0 }))
     }
 

@@ -28,6 +28,8 @@ pub struct Cluster {
     /// The control plane's processes, the server first.
     parts: Vec<Part>,
     starts: usize,
+    /// Of every process, in addition.
+    environment: Vec<(&'static str, String)>,
 }
 
 /// What a test looks at of an instance.
@@ -68,7 +70,13 @@ impl Cluster {
 
     /// Server, controller, and an agent for each of these nodes, as processes of their own, on an embedded store.
     pub fn of_nodes(nodes: &[&str]) -> Self {
+        Self::of_nodes_with(nodes, Vec::new())
+    }
+
+    /// The same, with more in every process's environment.
+    pub fn of_nodes_with(nodes: &[&str], environment: Vec<(&'static str, String)>) -> Self {
         let mut cluster = Self::empty();
+        cluster.environment = environment;
         cluster.start_control_plane();
         nodes.iter().for_each(|node| cluster.start_agent(node));
         cluster.wait_nodes(nodes);
@@ -192,11 +200,11 @@ impl Cluster {
 
     fn empty() -> Self {
         let dir = tempfile::Builder::new().prefix("driftless-test-").tempdir().expect("a temporary directory");
-        Self { dir, server: String::new(), parts: Vec::new(), starts: 0 }
+        Self { dir, server: String::new(), parts: Vec::new(), starts: 0, environment: Vec::new() }
     }
 
     fn part(&self, name: &str, arguments: &[&str]) -> Part {
-        Part::start(self.dir.path(), name, &self.server, arguments)
+        Part::start_with(self.dir.path(), name, &self.server, arguments, &self.environment)
     }
 
     /// Starts `driftless dev` on the same data, after `kill` or `stop`.
@@ -258,7 +266,7 @@ impl Cluster {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = driftless(&self.server);
-        command.args(arguments);
+        command.args(arguments).envs(self.environment.iter().cloned());
         command
     }
 

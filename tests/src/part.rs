@@ -31,8 +31,19 @@ pub struct Part {
 impl Part {
     /// Starts `driftless` with these arguments; what it writes goes to files of that name.
     pub fn start(dir: &Path, name: &str, server: &str, arguments: &[&str]) -> Self {
+        Self::start_with(dir, name, server, arguments, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub fn start_with(
+        dir: &Path,
+        name: &str,
+        server: &str,
+        arguments: &[&str],
+        environment: &[(&str, String)],
+    ) -> Self {
         let mut command = driftless(server);
-        command.args(arguments);
+        command.args(arguments).envs(environment.iter().cloned());
         Self::of(dir, name, command)
     }
 

@@ -43,12 +43,13 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// What makes a decision impure, and what only those named may use.
 const ONLY: &[(&str, &[&str])] = &[
-    // The agent asks instances for their health by gRPC; our own gRPC is in wire alone.
-    ("tonic", &["wire", "store-etcd", "agent"]),
+    // The agent asks instances for their health by gRPC; our own gRPC is in wire alone. Telemetry: its tests' receiver.
+    ("tonic", &["wire", "store-etcd", "agent", "telemetry"]),
     ("redb", &["store"]),
     ("etcd-client", &["store-etcd"]),
     ("opentelemetry_sdk", &["telemetry"]),
     ("opentelemetry-otlp", &["telemetry"]),
+    ("opentelemetry-proto", &["telemetry"]),
     ("clap", &["driftless"]),
     ("tracing-subscriber", &["driftless"]),
     ("anyhow", &["driftless", "tests"]),

@@ -209,8 +209,8 @@ impl Look<'_> {
         let bound = || bound_under(&transaction.writes, &self.work.key);
         traced.span = match (&traced.causes, &self.own.written) {
             (Some(causes), _) => self.under(causes),
-            (None, Some(written)) if !self.own.settled => self.tracer.child(written, &names::RECONCILE),
-            (None, _) if self.is_leaders() => bound().and_then(|under| self.tracer.child(&under, &names::RECONCILE)),
+            (None, Some(written)) if !self.own.settled => self.goes_on(written),
+            (None, _) if self.is_leaders() => bound().and_then(|under| self.goes_on(&under)),
             (None, None) if !self.own.settled => None,
             (None, _) => {
                 let root = self.tracer.root();
@@ -245,6 +245,13 @@ impl Look<'_> {
         }
         let mut span = self.tracer.child(&newest, &names::RECONCILE)?;
         causes.deliveries.iter().for_each(|delivery| span.link(delivery.context));
+        Some(span)
+    }
+
+    /// Where a write left off.
+    fn goes_on(&self, written: &str) -> Option<Span> {
+        let mut span = self.tracer.child(written, &names::RECONCILE)?;
+        Context::parse(written).into_iter().for_each(|written| span.link(written));
         Some(span)
     }
 

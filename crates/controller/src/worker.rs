@@ -55,6 +55,8 @@ impl Shared {
             Decided::Nothing => Done::Forget,
             Decided::Rest(next, now) => self.rest(work, &next, now),
             Decided::Write(mut transaction, next, own) => {
+                // A change may have come into the view before it was noted why.
+                let causes = causes.or_else(|| self.causes.take(work));
                 let (tracer, claim, fence) = (&self.config.tracer, busy.claim(), &busy.fence);
                 let look = trace::Look { tracer, work, own, claim, fence, next: &next, began };
                 let traced = look.begin(causes, &mut transaction);

@@ -60,7 +60,7 @@ pub fn remote(servers: &Servers, actor: Actor, tracer: Tracer) -> anyhow::Result
 }
 
 /// `user/<login>@<host>`: until there are credentials, callers say who they are.
-fn user() -> Actor {
+pub fn user() -> Actor {
     Actor::parse(&format!("user/{}@{}", login(), host())).unwrap_or_else(Actor::anonymous)
 }
 

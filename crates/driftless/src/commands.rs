@@ -67,6 +67,8 @@ enum Verb {
     Logs(verbs::logs::Args),
     /// Show what happened to a resource and everything below it.
     History(verbs::history::Args),
+    /// Show how the last change of a resource became so, and its trace.
+    Trace(verbs::trace::Args),
     /// Show what an apply would change, and every step that would follow.
     Plan(verbs::plan::Args),
     /// Say why a resource is as it is, and who can help.
@@ -160,6 +162,7 @@ fn talk(servers: &Servers, tracing: &Tracing, verb: Verb) -> anyhow::Result<()> 
             Verb::Scale(args) => verbs::scale::run(&client, args).await,
             Verb::Logs(args) => verbs::logs::run(&client, args).await,
             Verb::History(args) => verbs::history::run(&client, args).await,
+            Verb::Trace(args) => verbs::trace::run(&client, args, tracing).await,
             Verb::Plan(args) => verbs::plan::run(&client, args).await,
             Verb::Why(args) => verbs::why::run(&client, args).await,
             Verb::Replay(args) => verbs::replay::run(&client, args).await,

@@ -121,7 +121,10 @@ impl Declaring {
             Some(_) => tracer.child(&context.to_string(), &names::CLI),
             None => tracer.first(context, &names::CLI),
         };
-        span.iter_mut().for_each(|span| span.rename(format!("driftless {verb}")));
+        if let Some(span) = &mut span {
+            span.rename(format!("driftless {verb}"));
+            span.set(names::ACTOR, crate::client::user().to_string());
+        }
         if tracing.always {
             let id = context.trace_id();
             crate::output::say(&format!("trace {}", tracing.link(&id).unwrap_or(id)));

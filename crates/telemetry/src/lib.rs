@@ -6,4 +6,6 @@
 //! The names of spans and metrics are an interface: docs/TELEMETRY.md lists them, and a test compares.
 
 pub mod metrics;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod trace;

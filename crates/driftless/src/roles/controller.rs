@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ::telemetry::metrics::Exporter;
 use controller::{Config, Controller};
 use model::Actor;
-use ::telemetry::metrics::Exporter;
 
 use super::Shutdown;
 use crate::{

@@ -7,8 +7,7 @@ use model::Key;
 use tokio::sync::watch;
 
 use super::{
-    Seen,
-    Shutdown,
+    Seen, Shutdown,
     agent::{self, DriverKind},
     announce, asked, controller as control, server,
 };

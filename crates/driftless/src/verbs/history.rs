@@ -190,11 +190,11 @@ fn fields((touched, before): (&v1::Touched, &Option<v1::Resource>)) -> Value {
 
 pub fn text<'e>(entries: impl IntoIterator<Item = &'e v1::HistoryEntry>) -> String {
     let titles = ["TIME", "REVISION", "ACTOR", "VERB", "WHAT", "WHY"].map(str::to_owned);
-    let rows: Vec<Vec<String>> = entries.into_iter().map(row).collect();
+    let rows: Vec<Vec<String>> = entries.into_iter().map(|entry| row(entry).to_vec()).collect();
     output::table(&titles, &rows)
 }
 
-fn row(entry: &v1::HistoryEntry) -> Vec<String> {
+pub fn row(entry: &v1::HistoryEntry) -> [String; 6] {
     let why = entry.why.clone().unwrap_or_default();
     let actor = if entry.claim.is_empty() {
         entry.actor.clone()
@@ -206,7 +206,7 @@ fn row(entry: &v1::HistoryEntry) -> Vec<String> {
     if entry.folded > 1 {
         why += &format!(" (the newest of {} alike since {})", entry.folded, entry.folded_since);
     }
-    vec![time, entry.revision.to_string(), actor, entry.verb.clone(), touched(&entry.touched), why]
+    [time, entry.revision.to_string(), actor, entry.verb.clone(), touched(&entry.touched), why]
 }
 
 fn touched(touched: &[v1::Touched]) -> String {

@@ -13,5 +13,6 @@ pub mod plan;
 pub mod replay;
 pub mod rollout;
 pub mod scale;
+pub mod trace;
 pub mod wait;
 pub mod why;

@@ -53,3 +53,23 @@ fn without_a_receiver_there_are_ids_and_no_spans() {
     assert!(!root.sampled && root.trace != 0);
     assert_eq!(context_of(None, TEXT), TEXT, "it's handed on as it came");
 }
+
+/// A row of the table in the docs.
+fn row(name: &Name) -> String {
+    let attributes: Vec<String> = name.attributes.iter().map(|attribute| format!("`{}`", attribute.0)).collect();
+    let kind = format!("{:?}", name.kind).to_lowercase();
+    format!("| `{}` | {kind} | {} | {} | {} |", name.name, name.by, name.under, attributes.join(", "))
+}
+
+#[test]
+fn the_docs_list_every_span() {
+    let docs = include_str!("../../../../docs/TELEMETRY.md");
+    let section = docs.split("\n## ").find(|section| section.starts_with("Spans")).expect("a section Spans");
+    let listed: Vec<&str> = section.lines().filter(|line| line.starts_with("| `")).collect();
+    let expected: Vec<String> = names::ALL.iter().map(|name| row(name)).collect();
+    assert_eq!(
+        listed.join("\n"),
+        expected.join("\n"),
+        "the table in docs/TELEMETRY.md should read like the second one"
+    );
+}

@@ -64,11 +64,13 @@ async fn a_malformed_identity_is_refused() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_is_anonymous() {
+async fn who_says_nothing_is_anonymous_and_begins_a_trace() {
     let (double, server, _remote) = one().await;
     let mut client = ResourceServiceClient::connect(format!("http://{}", server.address)).await.unwrap();
     client.apply(v1::ApplyRequest::default()).await.unwrap();
-    assert_eq!(double.heard(), ["user/anonymous  \"apply\""]);
+    let heard = double.heard().concat();
+    let trace = heard.strip_prefix("user/anonymous 00-").and_then(|rest| rest.strip_suffix("-00 \"apply\""));
+    assert_eq!(trace.map(str::len), Some(32 + 1 + 16), "a trace that isn't sampled: {heard}");
 }
 
 #[tokio::test]

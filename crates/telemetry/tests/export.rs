@@ -1,0 +1,118 @@
+//! Whatever its receiver does, whoever makes spans goes on at once, memory is bounded, and each span is counted once.
+
+use std::time::{Duration, Instant};
+
+use driftless_telemetry::{
+    testing::{Mood, Receiver},
+    trace::{Config, Context, Counts, Tracer, names},
+};
+
+/// More than the queue and a batch under way hold.
+const MANY: u64 = 20_000;
+/// What may wait at most: the queue, and a batch on its way.
+const WAITING_MAX: u64 = 8_192 + 512;
+
+fn tracer(endpoint: String) -> Tracer {
+    let config = Config { endpoint, ratio: 1.0, service: "test".into(), instance: "t1".into() };
+    Tracer::start(&config).unwrap()
+}
+
+fn make(tracer: &Tracer, count: u64) {
+    let root = Context::random(true).to_string();
+    (0..count).for_each(|_| drop(tracer.child(&root, &names::ADMISSION).expect("it's sampled")));
+}
+
+async fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_span_arrives_as_it_was_made() {
+    let receiver = Receiver::start();
+    let tracer = tracer(receiver.endpoint()).part("driftless.server");
+    let (root, other) = (Context::random(true), Context::random(true));
+    let mut span = tracer.child(&root.to_string(), &names::STORE_COMMIT).unwrap();
+    span.set(names::VERB, "apply");
+    span.set(names::WRITES, 3_i64);
+    span.link(other);
+    span.fail("as the test wants it");
+    let own = span.context();
+    drop(span);
+    tracer.flush(Duration::from_secs(30)).await;
+    let spans = receiver.trace(&root.trace_id());
+    let [span] = spans.as_slice() else { panic!("{spans:?}") };
+    assert_eq!(
+        (span.service.as_str(), span.instance.as_str(), span.scope.as_str()),
+        ("test", "t1", "driftless.server")
+    );
+    assert_eq!((span.name.as_str(), span.kind.as_str()), ("store.commit", "internal"));
+    assert_eq!((span.id.clone(), span.parent.clone()), (format!("{:016x}", own.span), format!("{:016x}", root.span)));
+    assert_eq!(span.links, [format!("{:016x}", other.span)]);
+    assert_eq!((span.attribute("driftless.verb"), span.attribute("driftless.writes")), ("apply", "3"));
+    assert!(span.failed && span.start <= span.end);
+    assert_eq!(tracer.counts(), Counts { exported: 1, dropped: 0, failed: 0 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_hangs_costs_a_bounded_queue_and_a_counter() {
+    let receiver = Receiver::start();
+    receiver.set(Mood::Hangs);
+    let tracer = tracer(receiver.endpoint());
+    make(&tracer, MANY);
+    let dropped = tracer.counts().dropped;
+    assert!(dropped >= MANY - WAITING_MAX, "{dropped} of {MANY} dropped: more than {WAITING_MAX} wait");
+    assert!(dropped < MANY, "the queue has room for some");
+    // It takes them again: nothing is lost but what was counted.
+    receiver.set(Mood::Takes);
+    until("what waited is exported or given up", || {
+        let counts = tracer.counts();
+        counts.exported + counts.failed + counts.dropped == MANY
+    })
+    .await;
+    assert_eq!(receiver.spans().len() as u64, tracer.counts().exported);
+    assert!(tracer.counts().exported > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_fails_costs_a_counter() {
+    let receiver = Receiver::start();
+    receiver.set(Mood::Fails);
+    let tracer = tracer(receiver.endpoint());
+    make(&tracer, 1_000);
+    until("all are given up", || tracer.counts().failed == 1_000).await;
+    receiver.set(Mood::Takes);
+    make(&tracer, 10);
+    tracer.flush(Duration::from_secs(30)).await;
+    assert_eq!(tracer.counts(), Counts { exported: 10, dropped: 0, failed: 1_000 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_is_gone_costs_a_counter_until_it_is_back() {
+    let receiver = Receiver::start();
+    let address = receiver.address();
+    drop(receiver);
+    let tracer = tracer(format!("http://{address}"));
+    make(&tracer, 100);
+    until("all are given up", || tracer.counts().failed == 100).await;
+    let receiver = Receiver::start_at(address);
+    make(&tracer, 10);
+    tracer.flush(Duration::from_secs(30)).await;
+    assert_eq!(tracer.counts().exported, 10);
+    assert_eq!(receiver.spans().len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_ends_in_time_whatever_the_receiver_does() {
+    let receiver = Receiver::start();
+    receiver.set(Mood::Hangs);
+    let tracer = tracer(receiver.endpoint());
+    make(&tracer, 1);
+    let began = Instant::now();
+    tracer.flush(Duration::from_millis(50)).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "it waits for its own limit, not for the receiver's");
+    receiver.set(Mood::Takes);
+}

@@ -1,0 +1,4 @@
+//! One trace shows all that a declaration led to, span by span, whoever did it; and no receiver of traces can do harm.
+
+mod one_trace;
+mod receivers;

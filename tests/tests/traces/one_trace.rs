@@ -1,0 +1,214 @@
+//! From the call to the healthy process, also where the controller is killed in between.
+
+use std::{collections::HashMap, fs, time::Duration};
+
+use driftless_tests::{Cluster, processes::look_until};
+use telemetry::testing::{Receiver, Span};
+
+/// Spans are exported twice a second; a busy machine takes its time.
+const EXPORTED_MAX: Duration = Duration::from_secs(60);
+
+const MANIFEST: &str = "kind: Service
+metadata: { name: web }
+spec:
+  replicas: 2
+  template:
+    command: [sleep, '86400']
+    health: { readiness: { exec: { command: [test, -e, READY] }, interval: 0.1s } }
+";
+
+fn traced(receiver: &Receiver, ratio: &str) -> Cluster {
+    let environment =
+        vec![("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint()), ("DRIFTLESS_TRACE_RATIO", ratio.to_owned())];
+    Cluster::of_nodes_with(&["n1"], environment)
+}
+
+/// What a call said on stderr: "trace <id>".
+fn trace_id(said: &str) -> String {
+    let id = said.lines().find_map(|line| line.strip_prefix("trace ")).unwrap_or_else(|| panic!("no trace in {said}"));
+    assert_eq!(id.len(), 32, "{id}");
+    id.to_owned()
+}
+
+/// The trace, once that span is in it.
+fn trace_with(receiver: &Receiver, id: &str, what: &str, last: impl Fn(&Span) -> bool) -> Trace {
+    look_until(what, EXPORTED_MAX, || {
+        let spans = receiver.trace(id);
+        let trace = Trace { spans };
+        // Every part exports by itself: whole once nobody's parent is missing.
+        (trace.spans.iter().any(&last) && trace.orphans().is_empty()).then_some(trace)
+    })
+}
+
+fn is_the_end(span: &Span) -> bool {
+    span.name == "reconcile"
+        && span.attribute("driftless.kind") == "Service"
+        && span.attribute("driftless.outcome") == "settled"
+}
+
+struct Trace {
+    spans: Vec<Span>,
+}
+
+impl Trace {
+    fn named(&self, name: &str) -> Vec<&Span> {
+        self.spans.iter().filter(|span| span.name == name).collect()
+    }
+
+    fn by_id(&self) -> HashMap<&str, &Span> {
+        self.spans.iter().map(|span| (span.id.as_str(), span)).collect()
+    }
+
+    fn orphans(&self) -> Vec<&Span> {
+        let known = self.by_id();
+        self.spans.iter().filter(|span| !span.parent.is_empty() && !known.contains_key(span.parent.as_str())).collect()
+    }
+
+    /// Names from the span up to the first.
+    fn lineage(&self, span: &Span) -> Vec<String> {
+        let known = self.by_id();
+        let mut at = Some(span);
+        std::iter::from_fn(|| {
+            let span = at?;
+            at = known.get(span.parent.as_str()).copied();
+            Some(format!("{} {}", span.scope.trim_start_matches("driftless."), span.name))
+        })
+        .collect()
+    }
+
+    /// Of every span of that name: what it's under, up to the next `reconcile` or to the end.
+    #[track_caller]
+    fn is_under(&self, name: &str, chains: &[&str]) {
+        let found = self.named(name);
+        assert!(!found.is_empty(), "no {name} in {:#?}", self.outline());
+        for span in found {
+            let chain = self.lineage(span)[1..].join(" < ");
+            assert!(chains.iter().any(|allowed| chain.starts_with(allowed)), "{name} is under {chain}");
+        }
+    }
+
+    fn outline(&self) -> Vec<String> {
+        let mut spans: Vec<&Span> = self.spans.iter().collect();
+        spans.sort_by_key(|span| span.start);
+        spans.iter().map(|span| self.lineage(span).join(" < ")).collect()
+    }
+}
+
+const CALL: &str = "driftless.v1.ResourceService/";
+
+#[test]
+fn one_trace_shows_all_from_the_call_to_the_healthy_process() {
+    let receiver = Receiver::start();
+    // Only what asks for it is sampled.
+    let cluster = traced(&receiver, "0");
+    let ready = cluster.dir().join("ready");
+    fs::write(&ready, "").expect("the directory can be written");
+    let manifest = MANIFEST.replace("READY", ready.to_str().expect("text"));
+    let applied = cluster.apply_with(manifest.as_bytes(), &["--trace", "--wait"]).ok();
+    let id = trace_id(&applied.stderr);
+    let trace = trace_with(&receiver, &id, "the whole trace", is_the_end);
+
+    let roots: Vec<&Span> = trace.spans.iter().filter(|span| span.parent.is_empty()).collect();
+    let [root] = roots.as_slice() else { panic!("{roots:#?}") };
+    assert_eq!((root.service.as_str(), root.name.as_str()), ("driftless-cli", "driftless apply"));
+    let apply = format!("{CALL}Apply");
+    let kinds: Vec<(&str, &str)> =
+        trace.named(&apply).iter().map(|span| (span.service.as_str(), span.kind.as_str())).collect();
+    assert_eq!(kinds.len(), 2);
+    assert!(
+        kinds.contains(&("driftless-cli", "client")) && kinds.contains(&("driftless-server", "server")),
+        "{kinds:?}"
+    );
+
+    let served = format!("server {apply} < cli {apply} < cli driftless apply");
+    let stepped = format!("server {CALL}Commit < controller {CALL}Commit < controller reconcile < server store.commit");
+    let placed = "controller placement < controller reconcile < server store.commit";
+    let reported = "agent status.report < agent ";
+    trace.is_under("admission", &[&served, &stepped, placed, reported]);
+    trace.is_under("store.commit", &[&served, &stepped, placed, reported]);
+    trace.is_under("watch.deliver", &["server store.commit"]);
+    trace.is_under("queue.wait", &["server store.commit"]);
+    trace.is_under("reconcile", &["server store.commit"]);
+    trace.is_under("placement", &["controller reconcile"]);
+    trace.is_under("process.start", &["server store.commit < controller placement < controller reconcile"]);
+    trace.is_under("health.first", &["agent process.start < server store.commit"]);
+    trace.is_under("status.report", &["agent health.first", "agent process.start"]);
+    for name in ["process.start", "health.first"] {
+        assert_eq!(trace.named(name).len(), 2, "one of each instance: {:#?}", trace.outline());
+    }
+    let delivered: Vec<&str> = trace.named("watch.deliver").iter().map(|span| span.service.as_str()).collect();
+    assert!(delivered.contains(&"driftless-controller") && delivered.contains(&"driftless-agent"), "{delivered:?}");
+
+    for reconcile in trace.named("reconcile") {
+        assert!(reconcile.links.contains(&reconcile.parent), "it links to what it's under too: {reconcile:#?}");
+        let said = ["kind", "key", "shard", "claim", "epoch", "why", "outcome", "verb", "revision"];
+        let missing: Vec<_> =
+            said.iter().filter(|a| reconcile.attribute(&format!("driftless.{a}")).is_empty()).collect();
+        assert!(missing.is_empty(), "{missing:?} of {reconcile:#?}");
+    }
+    for span in &trace.spans {
+        assert!(!span.failed || span.attribute("driftless.outcome") == "conflict", "{span:#?}");
+    }
+    // Nothing else is sampled.
+    let others: Vec<Span> = receiver.spans().into_iter().filter(|span| span.trace != id).collect();
+    assert!(others.is_empty(), "{others:#?}");
+
+    let told = cluster.run(&["trace", "service", "web", "--trace-ui", "http://ui/{trace}"]).ok().stdout;
+    for part in [format!("trace {id} (sampled)"), format!("http://ui/{id}"), "apply".into(), "report".into()] {
+        assert!(told.contains(&part), "{part} in:\n{told}");
+    }
+}
+
+#[test]
+fn a_trace_goes_on_where_a_killed_controller_left_off() {
+    let receiver = Receiver::start();
+    let mut cluster = traced(&receiver, "0");
+    let ready = cluster.dir().join("ready");
+    let manifest = MANIFEST.replace("READY", ready.to_str().expect("text"));
+    let applied = cluster.apply_with(manifest.as_bytes(), &["--trace"]).ok();
+    let id = trace_id(&applied.stderr);
+    // Both run, neither is ready, and all that was done so far is exported.
+    trace_with(&receiver, &id, "both processes run", |span| span.name == "process.start");
+    look_until("both processes run", EXPORTED_MAX, || {
+        let started = receiver.trace(&id).iter().filter(|span| span.name == "process.start").count();
+        (started == 2).then_some(())
+    });
+    cluster.kill_part("c1");
+    fs::write(&ready, "").expect("the directory can be written");
+    cluster.start_controller("c2");
+    cluster.wait_ready("web", "60s").ok();
+
+    let trace = trace_with(&receiver, &id, "the trace to its end", is_the_end);
+    let reconciles = trace.named("reconcile");
+    let by = |name: &str| reconciles.iter().filter(|span| span.instance == name).count();
+    assert!(by("c1") > 0 && by("c2") > 0, "both had their part: {:#?}", trace.outline());
+    let end = reconciles.iter().find(|span| is_the_end(span)).expect("waited for");
+    assert_eq!(end.instance, "c2");
+    let lineage = trace.lineage(end);
+    assert_eq!(lineage.last().map(String::as_str), Some("cli driftless apply"), "{lineage:?}");
+    assert!(trace.orphans().is_empty());
+}
+
+#[test]
+fn what_a_sweep_repairs_is_a_trace_of_its_own_and_what_it_leaves_is_none() {
+    let receiver = Receiver::start();
+    let cluster = traced(&receiver, "1");
+    let ready = cluster.dir().join("ready");
+    fs::write(&ready, "").expect("the directory can be written");
+    let manifest = MANIFEST.replace("READY", ready.to_str().expect("text"));
+    let applied = cluster.apply_with(manifest.as_bytes(), &["--trace", "--wait"]).ok();
+    let id = trace_id(&applied.stderr);
+    trace_with(&receiver, &id, "the whole trace", is_the_end);
+    let before = receiver.trace(&id).len();
+
+    // A process dies by itself: nobody declared that.
+    let instance = cluster.instances("web").remove(0);
+    cluster.process_of(&instance).signal(rustix::process::Signal::KILL);
+    let repaired = look_until("a trace of the repair", EXPORTED_MAX, || {
+        let others = receiver.spans().into_iter().filter(|span| span.trace != id && span.name == "reconcile");
+        others.into_iter().find(|span| span.attribute("driftless.kind") == "Service")
+    });
+    assert!(repaired.parent.is_empty(), "it's the first of its trace: {repaired:#?}");
+    assert_eq!(repaired.links.len(), 1, "with a link to what was declared: {repaired:#?}");
+    assert_eq!(receiver.trace(&id).len(), before, "the declaration's trace was over");
+}

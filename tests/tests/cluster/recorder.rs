@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -27,6 +27,7 @@ pub struct Recorder {
     began: Instant,
     operations: Mutex<Vec<Operation>>,
     next: AtomicU64,
+    acknowledged: AtomicI64,
     news: watch::Sender<()>,
 }
 
@@ -73,8 +74,8 @@ pub fn caller() -> Caller {
 
 impl Recorder {
     pub fn new() -> Self {
-        let (operations, news) = Default::default();
-        Self { began: Instant::now(), operations, next: AtomicU64::new(1), news }
+        let (operations, acknowledged, news) = Default::default();
+        Self { began: Instant::now(), operations, next: AtomicU64::new(1), acknowledged, news }
     }
 
     /// The clock of all that is recorded.
@@ -84,6 +85,11 @@ impl Recorder {
 
     pub fn at(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.began)
+    }
+
+    /// The revision of the newest write that was acknowledged.
+    pub fn acknowledged(&self) -> i64 {
+        self.acknowledged.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Operation>> {
@@ -139,6 +145,9 @@ impl Recorder {
             Err(_) => Outcome::Refused,
         };
         self.record(client, asked, What::Wrote { marker, outcome });
+        if let Ok(answer) = &answer {
+            self.acknowledged.fetch_max(answer.revision, Ordering::AcqRel);
+        }
         answer.map(|answer| answer.revision)
     }
 

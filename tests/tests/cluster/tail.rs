@@ -106,7 +106,8 @@ impl Tail {
         Self { name: name.into(), prefix, seen, news, recorder, task }
     }
 
-    /// Looks at the world whenever it changes, until it's as wanted.
+    /// Looks at the world whenever it changes, until it's as wanted: a world that has all that was declared before, else
+    /// it would be found as wanted while it's still the old one.
     #[track_caller]
     pub fn until<'a, T: 'a>(
         &'a self,
@@ -114,7 +115,8 @@ impl Tail {
         within: Duration,
         mut wanted: impl FnMut(&BTreeMap<Key, v1::Resource>) -> Option<T> + 'a,
     ) -> impl Future<Output = T> + 'a {
-        self.look(what, within, move |seen| wanted(&seen.world))
+        let declared = self.recorder.acknowledged();
+        self.look(what, within, move |seen| (seen.at >= declared).then(|| wanted(&seen.world)).flatten())
     }
 
     /// The first such event from then on.

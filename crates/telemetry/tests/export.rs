@@ -1,8 +1,12 @@
 //! Whatever its receiver does, whoever makes spans goes on at once, memory is bounded, and each span is counted once.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use driftless_telemetry::{
+    metrics::Exporter,
     testing::{Mood, Receiver},
     trace::{Config, Context, Counts, Tracer, names},
 };
@@ -115,4 +119,28 @@ async fn a_flush_ends_in_time_whatever_the_receiver_does() {
     tracer.flush(Duration::from_millis(50)).await;
     assert!(began.elapsed() < Duration::from_secs(5), "it waits for its own limit, not for the receiver's");
     receiver.set(Mood::Takes);
+}
+
+/// The page's lines about spans.
+fn shown(tracer: &Tracer) -> Vec<String> {
+    let exporter = Exporter::new("test", "0", &[]);
+    exporter.add(Arc::new(tracer.clone()));
+    let page = exporter.page(false).unwrap();
+    page.lines().filter(|line| line.starts_with("driftless_trace_")).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_of_spans_is_on_the_page_of_metrics() {
+    let row = |outcome: &str, count: u64| format!("driftless_trace_spans_total{{outcome=\"{outcome}\"}} {count}.0");
+    let rows = |exported, dropped, failed| [row("exported", exported), row("dropped", dropped), row("failed", failed)];
+    assert_eq!(shown(&Tracer::off()), rows(0, 0, 0), "whoever makes none says so");
+    let receiver = Receiver::start();
+    let tracer = tracer(receiver.endpoint());
+    make(&tracer.part("driftless.server"), 2);
+    tracer.flush(Duration::from_secs(30)).await;
+    assert_eq!(shown(&tracer), rows(2, 0, 0), "of all parts together");
+    receiver.set(Mood::Fails);
+    make(&tracer, 3);
+    tracer.flush(Duration::from_secs(30)).await;
+    assert_eq!(shown(&tracer), rows(2, 0, 3));
 }

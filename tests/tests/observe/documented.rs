@@ -6,8 +6,9 @@ use driftless_tests::command::repository;
 use telemetry::metrics::{Family, PROCESS_FAMILIES};
 
 /// Who shows what, in the order of the documentation.
-pub const SOURCES: [(&str, &[Family]); 5] = [
+pub const SOURCES: [(&str, &[Family]); 6] = [
     ("Every role", PROCESS_FAMILIES),
+    ("Every role, of its traces", telemetry::trace::FAMILIES),
     ("Server", server::FAMILIES),
     ("Server, on etcd", store_etcd::FAMILIES),
     ("Controller", controller::FAMILIES),

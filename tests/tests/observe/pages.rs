@@ -37,7 +37,8 @@ fn is_page_of(address: &str, role: &str) {
     assert!(page.head.contains("content-type: text/plain; version=0.0.4"), "{}", page.head);
     check_metrics(&page.body);
     let samples = Samples::read(&page.body);
-    let expected: Vec<&Family> = PROCESS_FAMILIES.iter().chain(families(role)).collect();
+    let every = [PROCESS_FAMILIES, telemetry::trace::FAMILIES];
+    let expected: Vec<&Family> = every.into_iter().flatten().chain(families(role)).collect();
     for family in &expected {
         assert!(samples.names().any(|name| name.starts_with(family.name)), "{role} doesn't show {}", family.name);
     }

@@ -105,8 +105,9 @@ pub async fn run(servers: &Servers, args: Args, tracing: &Tracing, shutdown: Shu
         let sim = args.driver == DriverKind::Sim;
         anyhow::ensure!(sim, Trouble::Usage("--count is for hollow nodes: add --driver sim".into()));
         // What the process shows of itself is what counts of them.
-        let _pages = args.pages.open("agent", &[]).await?;
+        let pages = args.pages.open("agent", &[]).await?;
         let tracer = tracing.start("agent", &args.node)?;
+        pages.add(Arc::new(tracer.clone()));
         let done = hollow::look_after(servers, &args.node, args.count, &tracer, shutdown).await;
         telemetry::flush(&tracer).await;
         return done;
@@ -114,6 +115,7 @@ pub async fn run(servers: &Servers, args: Args, tracing: &Tracing, shutdown: Shu
     let data_dir = args.data_dir.unwrap_or_else(|| Path::new(".driftless").join(&args.node));
     let pages = args.pages.open("agent", &["agent"]).await?;
     let tracer = tracing.start("agent", &args.node)?;
+    pages.add(Arc::new(tracer.clone()));
     let seen = Seen { pages: &pages, tracer: &tracer };
     let done = look_after(servers, &args.node, args.driver, &data_dir, args.offer, seen, shutdown).await;
     telemetry::flush(&tracer).await;

@@ -41,6 +41,7 @@ pub async fn run(servers: &Servers, args: Args, tracing: &Tracing, shutdown: Shu
     let tracer = tracing.start("controller", &name)?;
     let config = Config { name, sweep: args.sweep, ttl: args.ttl, tracer: tracer.clone(), ..Config::default() };
     let pages = args.pages.open("controller", &["controller"]).await?;
+    pages.add(Arc::new(tracer.clone()));
     let done = control(servers, config, &pages, shutdown).await;
     telemetry::flush(&tracer).await;
     done

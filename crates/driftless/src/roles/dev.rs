@@ -1,6 +1,6 @@
 //! `driftless dev`: a whole cluster in one process, on an embedded store.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use controller::Config;
 use model::Key;
@@ -52,6 +52,7 @@ pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::R
     let address = listener.local_addr()?.to_string();
     let servers = Servers { addresses: vec![address.clone()] };
     let tracer = tracing.start("dev", "dev")?;
+    pages.add(Arc::new(tracer.clone()));
     let (end_server, server_ends) = watch::channel(false);
 
     let seen = Seen { pages: &pages, tracer: &tracer };

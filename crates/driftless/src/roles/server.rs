@@ -82,6 +82,7 @@ pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::R
     let pages = args.pages.open("server", &["server"]).await?;
     let ready = || announce(&format!("server {name} on {address}"));
     let tracer = tracing.start("server", &name)?;
+    pages.add(Arc::new(tracer.clone()));
     let seen = Seen { pages: &pages, tracer: &tracer };
     let served = match args.store {
         Backend::Embedded(dir) => {

@@ -9,9 +9,11 @@
 //! - `span`: one span on its way.
 //! - `names`: every span and attribute there is.
 //! - `batch`: export over OTLP, bounded, which never blocks anybody.
+//! - `figures`: what became of the spans, for `/metrics`.
 
 mod batch;
 mod context;
+mod figures;
 pub mod names;
 mod span;
 #[cfg(test)]
@@ -23,6 +25,7 @@ use opentelemetry::InstrumentationScope;
 
 pub use batch::{Counts, Error};
 pub use context::{Context, is_sampled, unsampled};
+pub use figures::FAMILIES;
 pub use span::Span;
 
 use self::{batch::Batch, names::Name};

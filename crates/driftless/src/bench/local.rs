@@ -41,8 +41,13 @@ pub async fn run(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Resu
 
 /// A dev cluster on an embedded store in `dir`, and a client of it.
 pub async fn dev(dir: &Path, driver: &str) -> anyhow::Result<(Process, Client)> {
+    dev_with(dir, driver, &[]).await
+}
+
+/// The same with more options.
+pub async fn dev_with(dir: &Path, driver: &str, options: &[&str]) -> anyhow::Result<(Process, Client)> {
     let data = dir.to_str().context("the directory's name is no UTF-8")?;
-    let args = ["dev", "--data-dir", data, "--listen", "127.0.0.1:0", "--driver", driver];
+    let args = [&["dev", "--data-dir", data, "--listen", "127.0.0.1:0", "--driver", driver], options].concat();
     let mut cluster = Process::role(&args, &dir.with_extension("log"))?;
     let announced = cluster.ready().await?;
     let address = announced.strip_prefix("dev cluster on ").and_then(|rest| rest.split(',').next());

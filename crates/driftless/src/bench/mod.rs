@@ -10,6 +10,7 @@ mod local;
 mod machine;
 mod process;
 mod rollout;
+mod traces;
 
 use std::{
     env, fs,
@@ -102,6 +103,19 @@ How it measures:
   counter, steps those of controllers by the history. A plan is one Plan call for a change of version of a service of
   1,000 replicas with surge 25 %, all its steps to the end included; nothing is cached from one to the next.")]
     Rollout(Common),
+    /// What traces cost: CPU time with none, a tenth and all of them sampled, in alternation.
+    #[command(after_help = "Example:
+  driftless bench tracing -o json
+
+How it measures:
+  Three clusters, each a `driftless dev` with simulated instances on an embedded store: one without traces, one that
+  samples a tenth of them, one that samples all. Those two send their spans by OTLP to receivers in this process, which
+  count them. A turn is 100 operations, one after the other, and a second for spans to be sent: a service of one replica is
+  declared, seen Ready, deleted, and seen gone, so that both calls begin a trace. Each cluster has a turn in each round, and
+  who comes first changes from round to round; two rounds come first and don't count. CPU is user and system time of the
+  clusters' processes over their own turns, so the client and the receivers are not in it. The ratios are of the sums over
+  all rounds.")]
+    Tracing(Common),
 }
 
 #[derive(Debug, clap::Args)]
@@ -119,7 +133,7 @@ struct ClusterArgs {
 #[derive(Clone, Debug, clap::Args)]
 struct Common {
     /// Rounds of the measurements that take one thing at a time [default: 300; cluster: 20; agent: 50;
-    /// rollout: 5].
+    /// rollout: 5; tracing: 20].
     #[arg(long, value_parser = rounds)]
     rounds: Option<usize>,
     /// Where it makes a directory for its data, which it removes [default: the system's for temporary files].
@@ -140,7 +154,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let common = match &args.which {
         None => args.local,
         Some(Which::Cluster(args)) => args.common.clone(),
-        Some(Which::Agent(common) | Which::Rollout(common)) => common.clone(),
+        Some(Which::Agent(common) | Which::Rollout(common) | Which::Tracing(common)) => common.clone(),
     };
     let scratch = Scratch::new(common.dir.unwrap_or_else(env::temp_dir), common.keep)?;
     let dir = &scratch.dir;
@@ -163,6 +177,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             Some(Which::Rollout(_)) => {
                 let mut report = Report::new("rollout");
                 rollout::run(dir, rounds(5), &mut report).await.map(|()| report)
+            }
+            Some(Which::Tracing(_)) => {
+                let mut report = Report::new("tracing");
+                traces::run(dir, rounds(20), &mut report).await.map(|()| report)
             }
         }
     })?;

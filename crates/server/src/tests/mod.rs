@@ -6,6 +6,7 @@ mod deletes;
 mod faults;
 pub mod fixtures;
 mod lists;
+mod memory;
 mod nodes;
 mod parts;
 mod replay;

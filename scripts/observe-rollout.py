@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rolls 100 replicas over to a new version, kills the controller that does it in the middle, and prints what the
-dashboards show of that, as Markdown. Wants the binaries (make build) and Prometheus (Debian: prometheus). Everything runs
-on loopback and in a temporary directory, and is gone afterwards."""
+dashboards and the trace show of that, as Markdown. Wants the binaries (make build) and Prometheus (Debian: prometheus).
+Everything runs on loopback and in a temporary directory, and is gone afterwards."""
 
 import argparse
 import json
@@ -21,6 +21,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATIENCE = 300  # s: until anything that is waited for
 NODES, CONTROLLERS = 3, 3
+AROUND = 8  # lines of the trace's timeline: shown before and after what is of interest
 
 MANIFEST = """kind: Service
 metadata: {{ name: web }}
@@ -174,11 +175,31 @@ def course(prometheus, start, end):
         print(f"| {at - start:.0f} | {' | '.join(cells)} |")
 
 
+def timeline(cluster, victim):
+    """What `driftless trace` prints of it, with what repeats itself left out: how it began, where another controller went
+    on, and how it ended."""
+    lines = cluster.run("trace", "service", "web").splitlines()
+    by = [found[1] if (found := re.search(r"controller/(\S+)", line)) else None for line in lines]
+    last = max((n for n, controller in enumerate(by) if controller == victim), default=0)
+    shown = {n for place in (0, last, len(lines) - 1) for n in range(place - AROUND, place + AROUND + 1)}
+    print("\n### The trace: `driftless trace service web`\n\n```text")
+    left_out = 0
+    for n, line in enumerate(lines):
+        if n not in shown:
+            left_out += 1
+            continue
+        if left_out:
+            print(f"  ... {left_out} lines ...")
+        left_out = 0
+        print(line.rstrip())
+    print("```")
+
+
 def observe(cluster, prometheus, replicas):
     until("everybody was scraped", lambda: prometheus.up(len(cluster.pages)))
     cluster.run("apply", "-f", "-", "--wait", "--timeout", "300s", text=MANIFEST.format(replicas=replicas, version="v1"))
     start = time.time()
-    cluster.run("apply", "-f", "-", text=MANIFEST.format(replicas=replicas, version="v2"))
+    cluster.run("apply", "-f", "-", "--trace", text=MANIFEST.format(replicas=replicas, version="v2"))
     until("a third is replaced", lambda: int(cluster.status().get("updatedReplicas", 0)) >= replicas // 3)
     stepped = prometheus.ask("query", query='topk(1, sum by (instance) (driftless_reconciles_total{reconciler="service",outcome="stepped"}))')
     victim = stepped[0]["metric"]["instance"]
@@ -192,6 +213,7 @@ def observe(cluster, prometheus, replicas):
     time.sleep(2.5)
     course(prometheus, start, done + 2)
     panels(prometheus, f"{int(time.time() - start + 30)}s")
+    timeline(cluster, victim)
 
 
 def main():

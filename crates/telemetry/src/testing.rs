@@ -1,4 +1,4 @@
-//! A real receiver of spans for tests: OTLP over gRPC on a free port, which can be slow, fail, or be gone.
+//! A real receiver of spans for tests and benchmarks: OTLP over gRPC on a free port, which can be slow, fail, or be gone.
 
 use std::{
     collections::HashMap,
@@ -106,6 +106,11 @@ impl Receiver {
 
     pub fn spans(&self) -> Vec<Span> {
         self.taken.lock().clone()
+    }
+
+    /// What came since this was called last.
+    pub fn take(&self) -> Vec<Span> {
+        std::mem::take(&mut self.taken.lock())
     }
 
     pub fn trace(&self, id: &str) -> Vec<Span> {

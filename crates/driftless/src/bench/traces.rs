@@ -1,22 +1,9 @@
 //! What traces cost: three `driftless dev` at once, without traces, with a tenth of them and with all of them, which do the
 //! same work in turns. Only CPU time of the clusters' own processes counts; who receives the spans is this process.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
-use anyhow::Context;
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-    trace_service_server::{TraceService, TraceServiceServer},
-};
-use tokio::{net::TcpListener, task::JoinHandle};
-use tonic::{Request, Response, Status, transport::Server};
+use telemetry::testing::Receiver;
 
 use super::{
     figures::{Figure, Report},
@@ -80,20 +67,18 @@ struct Side {
 impl Side {
     /// `ratio`: how many traces are sampled; none are made without.
     async fn start(dir: &Path, ratio: Option<&str>) -> anyhow::Result<Self> {
-        let receiver = match ratio {
-            Some(_) => Some(Receiver::start().await?),
-            None => None,
-        };
+        let receiver = ratio.map(|_| Receiver::start());
         // An empty one is none, whatever the environment says.
-        let endpoint = receiver.as_ref().map_or("", |receiver| &receiver.endpoint);
-        let options = ["--otlp-endpoint", endpoint, "--trace-ratio", ratio.unwrap_or("0")];
+        let endpoint = receiver.as_ref().map(Receiver::endpoint).unwrap_or_default();
+        let options = ["--otlp-endpoint", &endpoint, "--trace-ratio", ratio.unwrap_or("0")];
         std::fs::create_dir_all(dir)?;
         let (cluster, client) = dev_with(dir, "sim", &options).await?;
         Ok(Self { cluster, client, receiver, cpu: Duration::ZERO, received: 0 })
     }
 
     async fn turn(&mut self, round: usize, counts: bool) -> anyhow::Result<()> {
-        let (cpu, spans) = (self.cluster.cpu()?, self.so_far());
+        let cpu = self.cluster.cpu()?;
+        self.take_spans();
         let mut watching = Watching::new(&self.client).await?;
         for n in 0..OPERATIONS {
             let service = [sleeper(&format!("traced-{round}-{n}"), 1)];
@@ -103,13 +88,14 @@ impl Side {
         tokio::time::sleep(SETTLE).await;
         if counts {
             self.cpu += self.cluster.cpu()? - cpu;
-            self.received += self.so_far() - spans;
+            self.received += self.take_spans();
         }
         Ok(())
     }
 
-    fn so_far(&self) -> usize {
-        self.receiver.as_ref().map_or(0, |receiver| receiver.spans.load(Relaxed))
+    /// How many came since this was called last.
+    fn take_spans(&self) -> usize {
+        self.receiver.as_ref().map_or(0, |receiver| receiver.take().len())
     }
 
     fn spans(&self) -> usize {
@@ -122,44 +108,5 @@ impl Side {
 
     fn to(&self, other: &Self) -> f64 {
         self.cpu.as_secs_f64() / other.cpu.as_secs_f64()
-    }
-}
-
-/// Takes spans by OTLP over gRPC and counts them; ends when it's dropped.
-struct Receiver {
-    endpoint: String,
-    spans: Arc<AtomicUsize>,
-    serving: JoinHandle<Result<(), tonic::transport::Error>>,
-}
-
-impl Receiver {
-    async fn start() -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for spans")?;
-        let endpoint = format!("http://{}", listener.local_addr()?);
-        let spans = Arc::<AtomicUsize>::default();
-        let service = TraceServiceServer::new(Counting(spans.clone()));
-        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-        let serving = tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
-        Ok(Self { endpoint, spans, serving })
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
-}
-
-struct Counting(Arc<AtomicUsize>);
-
-#[tonic::async_trait]
-impl TraceService for Counting {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let scopes = request.into_inner().resource_spans.into_iter().flat_map(|part| part.scope_spans);
-        self.0.fetch_add(scopes.map(|scope| scope.spans.len()).sum(), Relaxed);
-        Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }

@@ -213,7 +213,14 @@ fn rest(service: &Service, fleet: &Fleet<'_>, going: &Going) -> Next {
     }
     let waiting =
         fleet.updated.iter().filter(|one| !one.available).chain(&fleet.stopping).map(|one| one.item.key.clone());
-    let words = format!("{updated_ready} of {} ready", service.replicas);
+    let words = match fleet.outdated.len() {
+        0 => format!("{updated_ready} of {} ready", service.replicas),
+        outdated => format!(
+            "{updated_ready} of {} of the declared template ready, {} of another left",
+            service.replicas,
+            count(outdated, "instance")
+        ),
+    };
     Next::Wait(until, Why::new("NotReady", words).because_of(waiting))
 }
 

@@ -55,9 +55,17 @@ fn stops_the_surplus_unready_and_high_slots_first() {
 #[test]
 fn replaces_one_at_a_time_by_default() {
     check(2, "old-0+ old-1+", expect!["create web-new-2 (TooFew)"]);
-    check(2, "old-0+ old-1+ new-2", expect!["wait (NotReady: 0 of 2 ready)"]);
+    check(
+        2,
+        "old-0+ old-1+ new-2",
+        expect!["wait (NotReady: 0 of 2 of the declared template ready, 2 instances of another left)"],
+    );
     check(2, "old-0+ old-1+ new-2+", expect!["stop web-old-1 (Outdated)"]);
-    check(2, "old-0+ old-1! new-2+", expect!["wait (NotReady: 1 of 2 ready)"]);
+    check(
+        2,
+        "old-0+ old-1! new-2+",
+        expect!["wait (NotReady: 1 of 2 of the declared template ready, 1 instance of another left)"],
+    );
     check(2, "old-0+ new-2+", expect!["create web-new-1 (TooFew)"]);
 }
 
@@ -66,7 +74,11 @@ fn unready_old_ones_go_at_once_and_ready_ones_stay_above_the_floor() {
     check(2, "old-0+ old-1 new-2", expect!["stop web-old-1 (Outdated)"]);
     check_spec(&service_spec(4, 0, 1), "old-0+ old-1+ old-2+ old-3+", expect!["stop web-old-3 (Outdated)"]);
     check_spec(&service_spec(4, 0, 1), "old-0+ old-1+ old-2+", expect!["create web-new-3 (TooFew)"]);
-    check_spec(&service_spec(4, 0, 1), "old-0+ old-1+ old-2+ new-3", expect!["wait (NotReady: 0 of 4 ready)"]);
+    check_spec(
+        &service_spec(4, 0, 1),
+        "old-0+ old-1+ old-2+ new-3",
+        expect!["wait (NotReady: 0 of 4 of the declared template ready, 3 instances of another left)"],
+    );
 }
 
 #[test]
@@ -412,7 +424,11 @@ fn an_instance_counts_only_after_min_ready() {
     let spec = rollout(|r| r.min_ready = seconds(30));
     check_spec(&spec, "old-0+ old-1+ new-2+", expect!["stop web-old-1 (Outdated)"]);
     let spec = rollout(|r| r.min_ready = seconds(90));
-    check_spec(&spec, "old-0+ old-1+ new-2+", expect!["wait (NotReady: 0 of 2 ready)"]);
+    check_spec(
+        &spec,
+        "old-0+ old-1+ new-2+",
+        expect!["wait (NotReady: 0 of 2 of the declared template ready, 2 instances of another left)"],
+    );
 }
 
 /// With a readiness check, which says when they're ready.
@@ -428,7 +444,7 @@ fn checked(spec: v1::ServiceSpec) -> v1::ServiceSpec {
 #[test]
 fn what_nothing_checks_must_have_run_for_a_while_before_what_works_goes_for_it() {
     let fresh = "old-0+ old-1+ new-2+*";
-    check(2, fresh, expect!["wait (NotReady: 0 of 2 ready)"]);
+    check(2, fresh, expect!["wait (NotReady: 0 of 2 of the declared template ready, 2 instances of another left)"]);
     check_spec(&checked(service_spec(2, 1, 0)), fresh, expect!["stop web-old-1 (Outdated)"]);
     check_spec(&rollout(|r| r.min_ready = seconds(0)), fresh, expect!["stop web-old-1 (Outdated)"]);
     // Where nothing is at stake it counts at once.
@@ -513,7 +529,7 @@ fn a_rollout_without_progress_fails_at_its_deadline_and_goes_back() {
     let status =
         |ago| v1::ServiceStatus { last_good: Some(good.clone()), progress: Some(progress(ago)), ..Default::default() };
     set_status(&mut world, &status(59));
-    with(&world, expect!["wait (NotReady: 0 of 2 ready)"]);
+    with(&world, expect!["wait (NotReady: 0 of 2 of the declared template ready, 2 instances of another left)"]);
     set_status(&mut world, &status(60));
     let failed = status_of(&world);
     assert_eq!(reason(&failed, "Progressing"), "DeadlineExceeded");

@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 use crate::{
     Shared,
     cache::Changed,
+    jittered,
     queue::{Lane, Work},
     stats::add,
     watched::{InDoubt, Watched},
@@ -31,11 +32,15 @@ pub async fn run(shared: Arc<Shared>) {
     let mut informer = Informer { token: None, opened: None, snapshot: None, shared };
     let mut pause = informer.shared.config.backoff_min;
     loop {
-        match informer.follow().await {
-            Ok(()) => pause = informer.shared.config.backoff_min,
-            Err(error) => warn!(%error, "watch ended; opening it again"),
+        let before = informer.shared.cache.revision();
+        if let Err(error) = informer.follow().await {
+            warn!(%error, "watch ended; opening it again");
         }
-        tokio::time::sleep(pause).await;
+        // One that told something was no failure, however it ended.
+        if informer.shared.cache.revision() != before {
+            pause = informer.shared.config.backoff_min;
+        }
+        tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(informer.shared.config.redial_max);
         informer.shared.cache.set_live_since_now();
     }

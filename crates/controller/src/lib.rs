@@ -29,11 +29,15 @@ mod trace;
 mod watched;
 mod worker;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use rand::Rng;
 use store::{Result, Store};
 use telemetry::metrics::Source;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::watch,
+    task::{JoinError, JoinSet},
+};
 use tracing::info;
 
 pub use config::Config;
@@ -42,6 +46,11 @@ pub use queue::{Lane, Queue, Work};
 pub use stats::{Outcome, Stats};
 
 use crate::{cache::Cache, holdings::Holdings};
+
+/// A part of it panicked, and what that left undone nobody knows.
+#[derive(Debug, thiserror::Error)]
+#[error("a part of the controller panicked, which is a defect (its log says where); others take over what it owned")]
+pub struct Broken(#[source] JoinError);
 
 /// What the tasks of one replica share.
 struct Shared {
@@ -95,8 +104,9 @@ impl Controller {
         move || metrics::ready(&shared)
     }
 
-    /// Runs until `shutdown` becomes true; then gives its claims away, as far as anyone takes them, and ends.
-    pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Result<()> {
+    /// Runs until `shutdown` becomes true; then gives its claims away, as far as anyone takes them, and ends. An error means
+    /// that it can't do its work any more, though it would go on renewing its session: it must not stay.
+    pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Result<(), Broken> {
         let shared = self.shared;
         let cluster = tokio::select! {
             cluster = retry(&shared.config, || shared.store.cluster()) => cluster,
@@ -110,12 +120,15 @@ impl Controller {
             tasks.spawn(worker::run(shared.clone()));
         }
         // The member's end is the controller's: what it started is dropped with the set.
-        member::run(shared, cluster.shards, shutdown).await;
-        Ok(())
+        tokio::select! {
+            () = member::run(shared, cluster.shards, shutdown) => Ok(()),
+            // None of them ends by itself.
+            Some(Err(panicked)) = tasks.join_next() => Err(Broken(panicked)),
+        }
     }
 }
 
-/// Tries until it works: nothing can be done before it does.
+/// Tries until it works: nothing can be done before it does. With jitter: everybody who waits began at the same moment.
 async fn retry<T, F: Future<Output = Result<T>>>(config: &Config, call: impl Fn() -> F) -> T {
     let mut pause = config.backoff_min;
     loop {
@@ -123,7 +136,15 @@ async fn retry<T, F: Future<Output = Result<T>>>(config: &Config, call: impl Fn(
             Ok(value) => return value,
             Err(error) => tracing::warn!(%error, "the store is not reachable yet"),
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(config.redial_max);
     }
 }
+
+/// Between half and all of it.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(0.5..=1.0))
+}
+
+#[cfg(test)]
+mod tests;

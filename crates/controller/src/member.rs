@@ -7,6 +7,7 @@ mod words;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    panic::resume_unwind,
     sync::Arc,
     time::Duration,
 };
@@ -142,8 +143,13 @@ impl Member {
         loop {
             tokio::select! {
                 Some(word) = words.next() => self.hear(word),
-                Some(answer) = self.requests.join_next() => if let Ok(answer) = answer
-                    && self.answered(answer) { return End::Lost },
+                Some(answer) = self.requests.join_next() => {
+                    // One that panicked would be waited for for ever.
+                    let answer = answer.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+                    if self.answered(answer) {
+                        return End::Lost;
+                    }
+                }
                 _ = renew.tick() => self.beat(true),
                 _ = tick.tick(), if self.waits_for_time() => {}
                 Ok(()) = revisions.changed(), if shared.holdings.in_barrier() => {}

@@ -3,7 +3,11 @@
 //! Everything that can go wrong with a step ends in "look again": at once, after a pause, or after a barrier. The worker
 //! alone turns an error's class into a delay.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use kinds::{RECONCILERS, Reconciler, Scope, moves};
 use model::{Fence, LEADER, Next, Time, Until, shard_claim};
@@ -33,13 +37,18 @@ pub async fn run(shared: Arc<Shared>) {
 enum Decided {
     /// The key is gone, or nothing can be known yet.
     Nothing,
+    /// The decision itself is defective.
+    Panicked,
     Rest(Next, Time),
     Write(Box<Transaction>, Next, Own),
 }
 
 impl Shared {
     async fn look(&self, work: &Work) -> Done {
-        let reconciler = RECONCILERS[work.reconciler];
+        self.look_by(RECONCILERS[work.reconciler], work).await
+    }
+
+    async fn look_by(&self, reconciler: &dyn Reconciler, work: &Work) -> Done {
         let Some(claim) = self.claim_of(reconciler, work) else { return Done::Forget };
         // Not the owner (any more): whoever is looks at everything of the claim when it takes it.
         let Some(busy) = self.holdings.enter(&claim) else { return Done::Forget };
@@ -51,8 +60,12 @@ impl Shared {
         let causes = self.causes.take(work);
         let began = SystemTime::now();
         let _timer = self.stats.looks.of(work.reconciler).duration.time();
-        match self.decide(reconciler, work, &busy.fence) {
+        match self.try_to_decide(reconciler, work, &busy.fence) {
             Decided::Nothing => Done::Forget,
+            Decided::Panicked => {
+                self.stats.count(work.reconciler, Outcome::Failed);
+                Done::Backoff
+            }
             Decided::Rest(next, now) => self.rest(work, &next, now),
             Decided::Write(mut transaction, next, own) => {
                 // A change may have come into the view before it was noted why.
@@ -70,6 +83,15 @@ impl Shared {
             Scope::Leader => Some(LEADER.to_owned()),
             Scope::Shard => self.cache.world(|world| Some(shard_claim(world.get(&work.key)?.metadata().shard))),
         }
+    }
+
+    /// One resource about which nothing can be decided must not take the others' owner with it, nor the next owner.
+    fn try_to_decide(&self, reconciler: &dyn Reconciler, work: &Work, fence: &Fence) -> Decided {
+        // A decision changes nothing, so nothing is left half done.
+        catch_unwind(AssertUnwindSafe(|| self.decide(reconciler, work, fence))).unwrap_or_else(|_| {
+            error!(key = %work.key, reconciler = reconciler.name(), "the decision panicked, which is a defect");
+            Decided::Panicked
+        })
     }
 
     fn decide(&self, reconciler: &dyn Reconciler, work: &Work, fence: &Fence) -> Decided {
@@ -171,3 +193,6 @@ impl Shared {
         self.cache.note_write(&work.key, head.revision);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! One look at one key.
+
+use api::v1;
+use kinds::{Item, View, World};
+use model::{Decision, Epoch, Key, Object, Revision};
+use store::Change;
+
+use super::*;
+use crate::{
+    Config, Controller,
+    claims::{Hold, Phase},
+    testing::Restarting,
+};
+
+const SERVICE: &str = "Service";
+
+/// One whose decision is defective.
+struct Defective;
+
+impl Reconciler for Defective {
+    fn name(&self) -> &'static str {
+        "defective"
+    }
+
+    fn kind(&self) -> &'static str {
+        SERVICE
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Leader
+    }
+
+    fn wakes(&self, _world: &World, _item: &Item) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn plan(&self, _view: &View<'_>, _item: &Item) -> Decision {
+        panic!("defective")
+    }
+}
+
+/// A replica that leads, and knows of one service.
+fn leader() -> (Arc<Shared>, Work) {
+    let shared = Controller::new(Config::default(), Restarting::new()).shared;
+    let hold = Hold { epoch: Epoch(1), revision: Revision(1), phase: Phase::Active };
+    shared.holdings.begin("me");
+    shared.holdings.set(LEADER, hold);
+    shared.cache.set_clock(Time::from_millis(1));
+    let metadata = v1::Metadata {
+        kind: SERVICE.into(),
+        namespace: "default".into(),
+        name: "web".into(),
+        uid: "u".into(),
+        revision: 1,
+        ..Default::default()
+    };
+    let key = Key::of(&metadata);
+    let bytes = Object::encode(v1::Resource { metadata: Some(metadata), ..Default::default() });
+    shared.cache.apply(&[Change::Put(Object { key: key.clone(), revision: Revision(1), bytes })]);
+    (shared, Work { reconciler: 0, key })
+}
+
+#[tokio::test]
+async fn a_decision_that_panics_is_tried_again_later_and_takes_nothing_with_it() {
+    let (shared, work) = leader();
+    assert_eq!(shared.look_by(&Defective, &work).await, Done::Backoff);
+    assert!(shared.holdings.is_idle(), "its claim can be handed over");
+    assert!(shared.cache.now().is_some(), "the view is as it was");
+    assert_eq!(shared.stats.looks.of(work.reconciler).count(Outcome::Failed), 1);
+}

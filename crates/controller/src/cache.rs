@@ -26,6 +26,8 @@ struct Inner {
     covered: BTreeSet<u32>,
     /// A list was applied up to there; older events of the shard say nothing new.
     floors: BTreeMap<u32, Revision>,
+    /// The newest deletion of the shard that the watch told of; older lists don't bring back what is gone.
+    graves: BTreeMap<u32, Revision>,
     /// The revision of each key's last write by this replica.
     last_writes: HashMap<Key, Revision>,
     digests: BTreeMap<(u32, String), Digest>,
@@ -76,9 +78,20 @@ impl Cache {
             keys.iter().for_each(|key| drop(inner.remove(key)));
             inner.covered.clear();
             inner.floors.clear();
+            inner.graves.clear();
             inner.last_writes.clear();
         });
         self.revision.send_replace(Revision::ZERO);
+    }
+
+    /// These shards were listed as of that revision: where they are all that there is, that is how far the cache is. A
+    /// shard that came meanwhile may be further back.
+    pub fn advance_if_only(&self, shards: &[u32], revision: Revision) {
+        self.write(|inner| {
+            if inner.covered.iter().all(|covered| shards.contains(covered)) {
+                self.revision.send_if_modified(|r| revision > std::mem::replace(r, (*r).max(revision)));
+            }
+        });
     }
 
     /// Runs a decision on the present view. None before the first word from a server's clock.
@@ -154,14 +167,25 @@ impl Cache {
         self.write(|inner| inner.replace(objects, shards, global, revision))
     }
 
-    /// After this, `shards` are covered; with `others_gone`, nothing else is.
-    pub fn set_covered(&self, shards: &[u32], others_gone: bool) {
+    /// Takes over a snapshot: after this, `shards` are covered; where it's `whole`, nothing else is. None where it's older
+    /// than what was seen: taken for complete it would let a barrier pass that it doesn't reach.
+    pub fn complete(
+        &self,
+        objects: &[Object],
+        shards: &[u32],
+        whole: bool,
+        revision: Revision,
+    ) -> Option<Vec<Changed>> {
         self.write(|inner| {
-            if others_gone {
+            if revision < self.revision() {
+                return None;
+            }
+            if whole {
                 inner.covered.clear();
             }
             inner.covered.extend(shards);
-        });
+            Some(inner.replace(objects, Some(shards), whole, revision))
+        })
     }
 
     /// Drops what is not watched any more.
@@ -225,7 +249,12 @@ impl Inner {
             }
             Change::Deleted { key, revision, .. } => {
                 let known = self.world.get(key)?;
-                (known.revision <= *revision).then(|| (self.remove(key), None))
+                if known.revision > *revision {
+                    return None;
+                }
+                let grave = self.graves.entry(shard_of(known)).or_default();
+                *grave = (*grave).max(*revision);
+                Some((self.remove(key), None))
             }
         }
     }
@@ -269,8 +298,12 @@ impl Inner {
             let same = known.is_some_and(|k| {
                 k.revision > object.revision || (k.revision == object.revision && k.bytes == object.bytes)
             });
+            let absent = known.is_none();
             if !same && let Ok(item) = Item::read(object) {
-                changed.push(self.put(item));
+                let grave = self.graves.get(&shard_of(&item)).copied().unwrap_or_default();
+                if !(absent && revision < grave) {
+                    changed.push(self.put(item));
+                }
             }
         }
         let floors = shards.unwrap_or_default().iter().copied().chain(global.then_some(GLOBAL));
@@ -292,18 +325,4 @@ pub fn until(now: Time, at: Time) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn own_writes_are_remembered_only_until_they_came_back() {
-        let cache = Cache::default();
-        let key = |n: i64| Key::new("Service", "default", &format!("s{n}"));
-        for n in 1..=100 {
-            cache.note_write(&key(n), Revision(n));
-        }
-        cache.advance(Revision(99));
-        assert!(cache.has_own_write(&key(99)) && !cache.has_own_write(&key(100)));
-        assert_eq!(cache.read(|inner| inner.last_writes.len()), 1);
-    }
-}
+mod tests;

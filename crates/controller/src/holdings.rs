@@ -187,6 +187,7 @@ impl Holdings {
     pub fn end_all(&self) {
         let mut held = self.lock();
         held.holds = Holds::default();
+        held.moves.clear();
         held.session.clear();
     }
 

@@ -188,13 +188,11 @@ impl Informer {
         if self.token.as_ref().is_some_and(|token| token.incarnation != snapshot.incarnation) {
             warn!(incarnation = %snapshot.incarnation, "the store is another one now: all that was known is forgotten");
             cache.forget_all();
-        } else if revision < cache.revision() {
-            // A server that lags behind the one before it. Taken for complete it would let a barrier pass that it
-            // doesn't reach.
-            return Err(store::Error::Unavailable("the server's snapshot is older than what was seen".into()));
         }
-        let changed = cache.replace(&snapshot.objects, Some(&snapshot.shards), !snapshot.partial, revision);
-        cache.set_covered(&snapshot.shards, !snapshot.partial);
+        // A server may lag behind the one before it.
+        let older = || store::Error::Unavailable("the server's snapshot is older than what was seen".into());
+        let changed =
+            cache.complete(&snapshot.objects, &snapshot.shards, !snapshot.partial, revision).ok_or_else(older)?;
         // Nor what was let go while this was on its way: its changes are not told any more.
         cache.forget_all_but(&list_of(&self.shared.watched.borrow()));
         self.shared.holdings.look_again();

@@ -53,9 +53,10 @@ impl Shared {
         // Not the owner (any more): whoever is looks at everything of the claim when it takes it.
         let Some(busy) = self.holdings.enter(&claim) else { return Done::Forget };
         if !self.cache.has_own_write(&work.key) {
-            // The event of that very write wakes this key again; the sweep does if it's lost.
+            // The event of that very write wakes this key again. But there is none where the write never happened, or is
+            // lost: then it's the time.
             add(&self.stats.put_off, 1);
-            return Done::Forget;
+            return Done::Backoff;
         }
         let causes = self.causes.take(work);
         let began = SystemTime::now();

@@ -76,6 +76,20 @@ impl Opened {
     }
 }
 
+/// Whatever broke it: a server that restarts, again and again, is gone back to at once.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_told_something_is_opened_again_at_once() {
+    let mut world = World::new(&[1]);
+    let began = Instant::now();
+    for revision in 1..=20 {
+        let watch = world.opened(&[1]).await;
+        watch.snapshot("i", None, revision);
+        world.digested().await;
+        watch.items.send(Err(store::Error::Unavailable("it restarts".into()))).expect("it is listened to");
+    }
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
 /// As from another server than the one before, that lags behind it.
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_older_than_what_was_seen_covers_nothing() {

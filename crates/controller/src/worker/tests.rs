@@ -68,3 +68,16 @@ async fn a_decision_that_panics_is_tried_again_later_and_takes_nothing_with_it()
     assert!(shared.cache.now().is_some(), "the view is as it was");
     assert_eq!(shared.stats.looks.of(work.reconciler).count(Outcome::Failed), 1);
 }
+
+/// The outcome of its last write was unknown: it never happened, so no event of it will ever come.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_its_own_write_is_looked_at_again_though_nothing_is_heard_of_it() {
+    let (shared, work) = leader();
+    shared.cache.note_write(&work.key, Revision(9));
+    assert_eq!(shared.look_by(&Defective, &work).await, Done::Backoff);
+    let failed = || shared.stats.looks.of(work.reconciler).count(Outcome::Failed);
+    assert_eq!(failed(), 0, "nothing is decided before it");
+    shared.cache.advance(Revision(9));
+    shared.look_by(&Defective, &work).await;
+    assert_eq!(failed(), 1, "now it is");
+}

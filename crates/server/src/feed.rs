@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use model::{Object, Revision};
 use store::{Error, Group, Result, ResumeToken, WatchItem, WatchOptions};
 use tokio::time::sleep;
@@ -15,6 +15,8 @@ use crate::shared::Shared;
 const GROUPS_AT_ONCE: usize = 64;
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// A list of which nothing comes for so long is begun anew.
+const LIST_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Keys of a difference that are named in the log.
 const NAMED_MAX: usize = 5;
 
@@ -28,19 +30,18 @@ enum Ended {
 
 /// Never ends by itself.
 pub async fn run(shared: Arc<Shared>) {
-    let mut resume = false;
+    let mut listing = true;
     let mut backoff = BACKOFF_MIN;
     loop {
         let before = shared.cache().revision;
-        match follow(&shared, resume).await {
-            Ended::Doubted => resume = false,
+        match follow(&shared, &mut listing).await {
+            Ended::Doubted => listing = true,
             Ended::Broken(why) => {
                 shared.counters.feed_reconnects.add(1);
                 // An embedded store ends with its server.
                 if !shared.is_draining() {
                     warn!(server = %shared.config.name, %why, "the store's watch ended; opening another");
                 }
-                resume = true;
                 backoff = if shared.cache().revision > before { BACKOFF_MIN } else { (backoff * 2).min(BACKOFF_MAX) };
                 sleep(backoff).await;
             }
@@ -48,8 +49,9 @@ pub async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn follow(shared: &Shared, resume: bool) -> Ended {
-    let options = WatchOptions { resume: resume.then(|| token(shared)).flatten(), ..Default::default() };
+/// `listing`: nothing less than a snapshot will do, until one is complete.
+async fn follow(shared: &Shared, listing: &mut bool) -> Ended {
+    let options = WatchOptions { resume: token(shared).filter(|_| !*listing), ..Default::default() };
     let stream = match shared.backend.watch(options).await {
         Ok(stream) => stream,
         Err(error) => return Ended::Broken(error.to_string()),
@@ -59,12 +61,24 @@ async fn follow(shared: &Shared, resume: bool) -> Ended {
     loop {
         let items = tokio::select! {
             items = stream.next() => items,
-            () = shared.relist.notified() => return Ended::Doubted,
+            // A list under way is what whoever doubts asks for: begun anew each time, a long one would never end.
+            () = shared.relist.notified(), if !*listing => return Ended::Doubted,
+            () = sleep(LIST_SILENCE_MAX), if *listing => {
+                return Ended::Broken(format!("nothing came of a list for {LIST_SILENCE_MAX:?}"));
+            }
         };
         let Some(items) = items else { return Ended::Broken("the stream ended".into()) };
-        if let Err(ended) = take(shared, &mut snapshot, items) {
-            return ended;
+        match take(shared, &mut snapshot, items) {
+            Ok(false) => {}
+            Ok(true) => {
+                *listing = false;
+                // It was doubted before. What is wrong still is doubted again.
+                let _ = shared.relist.notified().now_or_never();
+            }
+            Err(ended) => return ended,
         }
+        // A token may be answered by a snapshot, too.
+        *listing |= snapshot.is_some();
     }
 }
 
@@ -80,8 +94,10 @@ struct Snapshot {
     objects: Vec<Object>,
 }
 
-fn take(shared: &Shared, snapshot: &mut Option<Snapshot>, items: Vec<Result<WatchItem>>) -> Result<(), Ended> {
+/// Whether a snapshot came to its end.
+fn take(shared: &Shared, snapshot: &mut Option<Snapshot>, items: Vec<Result<WatchItem>>) -> Result<bool, Ended> {
     let mut groups = Vec::new();
+    let mut complete = false;
     for item in items {
         match item.map_err(|error| Ended::Broken(error.to_string()))? {
             WatchItem::Changes(group) => groups.push(group),
@@ -96,13 +112,15 @@ fn take(shared: &Shared, snapshot: &mut Option<Snapshot>, items: Vec<Result<Watc
             WatchItem::SnapshotEnd { revision } => {
                 let Some(snapshot) = snapshot.take() else { return Err(Ended::Doubted) };
                 install(shared, snapshot, revision)?;
+                complete = true;
             }
             // The revision moves by commits alone, each of which has a group.
             WatchItem::Bookmark(_) => {}
             WatchItem::End { reason, message } => return Err(Ended::Broken(format!("{reason}: {message}"))),
         }
     }
-    apply(shared, groups)
+    apply(shared, groups)?;
+    Ok(complete)
 }
 
 fn apply(shared: &Shared, groups: Vec<Group>) -> Result<(), Ended> {

@@ -82,7 +82,7 @@ pub struct Server {
     shared: Arc<Shared>,
     heads: Heads,
     members: Members,
-    _tasks: JoinSet<()>,
+    _parts: JoinSet<()>,
 }
 
 impl Server {
@@ -101,7 +101,9 @@ impl Server {
         tasks.spawn(members::run(shared.clone(), sender));
         let members = Members::new(receiver);
         tasks.spawn(retention::run(shared.clone(), members.clone()));
-        Ok(Self { shared, heads, members, _tasks: tasks })
+        let mut parts = JoinSet::new();
+        parts.spawn(keep(shared.clone(), tasks));
+        Ok(Self { shared, heads, members, _parts: parts })
     }
 
     /// Whether it should be asked, and when that changes.
@@ -113,6 +115,12 @@ impl Server {
     pub async fn ready(&self) {
         // The sender lives in `shared`, so it can't be gone.
         let _ = self.readiness().wait_for(|readiness| *readiness == Readiness::Ready).await;
+    }
+
+    /// Returns once it can't do its work any more: whoever runs it should start another.
+    pub async fn broken(&self) {
+        // The sender lives in `shared`, so it can't be gone.
+        let _ = self.readiness().wait_for(|readiness| *readiness == Readiness::Broken).await;
     }
 
     /// Ends every watch with DRAINING and refuses new calls.
@@ -147,6 +155,12 @@ impl Server {
         let cache = self.shared.cache();
         (cache.len(), cache.bytes())
     }
+}
+
+/// Runs the server's parts. None of them ends by itself.
+async fn keep(shared: Arc<Shared>, mut tasks: JoinSet<()>) {
+    tasks.join_next().await;
+    shared.broke();
 }
 
 /// Tries again while the store is away.

@@ -42,6 +42,8 @@ pub enum Readiness {
     RolledBack,
     /// The server is about to end.
     Draining,
+    /// A part of the server panicked: what it answers may be old for ever.
+    Broken,
 }
 
 impl Readiness {
@@ -53,6 +55,7 @@ impl Readiness {
             Self::Stale => "STORE_STALE",
             Self::RolledBack => "STORE_ROLLED_BACK",
             Self::Draining => "DRAINING",
+            Self::Broken => "SERVER_BROKEN",
         }
     }
 
@@ -63,6 +66,9 @@ impl Readiness {
             Self::Stale => "the store can't be confirmed; go to another server",
             Self::RolledBack => "the store is behind what was seen of it: it was restored without `driftless restore`",
             Self::Draining => "this server is ending; go to another one",
+            Self::Broken => {
+                "a part of this server panicked, which is a defect (its log says where); it must be started anew"
+            }
         }
     }
 }
@@ -76,11 +82,13 @@ struct Health {
     /// A client proved a restore; only another incarnation heals that.
     rollback_proved: bool,
     draining: bool,
+    broken: bool,
 }
 
 impl Health {
     fn readiness(&self) -> Readiness {
         match self {
+            Self { broken: true, .. } => Readiness::Broken,
             Self { draining: true, .. } => Readiness::Draining,
             Self { rolled_back: true, .. } | Self { rollback_proved: true, .. } => Readiness::RolledBack,
             Self { filled: false, .. } => Readiness::Starting,
@@ -229,7 +237,7 @@ impl Shared {
         let changed = self.readiness.send_if_modified(|now| std::mem::replace(now, next) != next);
         if changed {
             match next {
-                Readiness::RolledBack => error!(server = %self.config.name, "{}", next.message()),
+                Readiness::RolledBack | Readiness::Broken => error!(server = %self.config.name, "{}", next.message()),
                 Readiness::Stale => warn!(server = %self.config.name, "{}", next.message()),
                 other => info!(server = %self.config.name, readiness = other.reason(), "readiness changed"),
             }
@@ -252,6 +260,11 @@ impl Shared {
 
     pub fn drain(&self) {
         self.set_health(|health| health.draining = true);
+    }
+
+    /// A part of it is gone, and can't be brought back: nobody knows what it left undone.
+    pub fn broke(&self) {
+        self.set_health(|health| health.broken = true);
     }
 
     pub fn is_draining(&self) -> bool {

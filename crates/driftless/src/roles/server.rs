@@ -159,6 +159,7 @@ pub async fn serve(
     tokio::select! {
         served = serving => Ok(served?),
         () = announced => unreachable!("it waits for ever"),
+        () = server.broken() => anyhow::bail!("{}", Readiness::Broken.message()),
     }
 }
 

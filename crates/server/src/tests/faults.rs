@@ -5,10 +5,13 @@ use std::{sync::Arc, time::Duration};
 use futures::FutureExt;
 use model::{Key, Object, Revision};
 use store::{Api, Change, Error, Faults, Faulty, List, Memory, ResumeToken, Store, WatchItem, WatchOptions};
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 
 use super::fixtures::*;
-use crate::{Config, Readiness, Server};
+use crate::{Config, Readiness, Server, confirm::STALL_MAX};
 
 struct Setup {
     server: Arc<Server>,
@@ -179,6 +182,40 @@ async fn a_watch_that_hangs_makes_the_server_stale_though_heads_can_be_read() {
     faults.stall_watches(false);
     readiness.wait_for(|readiness| *readiness == Readiness::Ready).await.unwrap();
     assert_eq!(get(&server, &web()).await, declared);
+}
+
+/// As of a large store, over a slow connection.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_takes_long_is_taken_all_the_same() {
+    let Setup { server, faults, backend } = setup().await;
+    let other = over(backend).await;
+    faults.lose_changes(|change| change.key().name() == "lost");
+    let lost = Key::of(&metadata(&declare(&other, "lost").await));
+    until_lost(&faults).await;
+    faults.heal();
+    // Three parts and more, each a moment less than what a stall is.
+    faults.delay_watches(STALL_MAX - Duration::from_millis(100));
+    let found = async {
+        while !matches!(server.get(&lost).await, Ok(Some(_))) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), found).await.expect("a snapshot came to its end");
+}
+
+/// It would go on answering from a cache that nobody feeds.
+#[tokio::test(start_paused = true)]
+async fn a_server_of_which_a_part_panicked_answers_nothing() {
+    let Setup { server, faults, .. } = setup().await;
+    let mut watch = Watch::open(server.as_ref(), WatchOptions::default()).await;
+    watch.snapshot().await;
+    faults.alter_changes(|_| panic!("whoever feeds the cache does so"));
+    declare(&server, "web").await;
+    server.readiness().wait_for(|readiness| *readiness == Readiness::Broken).await.unwrap();
+    let WatchItem::End { reason, .. } = watch.next().await else { panic!("nothing was told") };
+    assert_eq!(reason, "SERVER_BROKEN");
+    assert!(message(server.get(&web()).await).contains("SERVER_BROKEN"));
+    timeout(Duration::from_secs(1), server.broken()).await.expect("whoever runs it is told");
 }
 
 #[tokio::test(start_paused = true)]

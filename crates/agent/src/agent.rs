@@ -91,6 +91,7 @@ impl Agent {
             traced: Vec::new(),
             clearing: false,
             saving: false,
+            unsaved: None,
             check_due: false,
             heard: Time::default(),
             tasks: JoinSet::new(),

@@ -13,7 +13,7 @@ use model::{Key, Object, Revision};
 use prost::Message;
 use store::{Change, WatchItem};
 
-use crate::{driver::Id, template::Template};
+use crate::{driver::Id, node::Confirmation, template::Template};
 
 /// An instance as its record has it.
 #[derive(Clone, Debug)]
@@ -75,8 +75,8 @@ pub struct Records {
     pub unreadable: BTreeSet<Arc<str>>,
     /// By the uid of the instance that they name.
     pub releases: BTreeMap<Arc<str>, Release>,
-    /// The incarnation that a user vouched for.
-    pub confirmed: String,
+    /// What a user vouched for.
+    pub confirmed: Confirmation,
     /// The Node's own record is there.
     pub node: bool,
 }
@@ -145,7 +145,7 @@ impl Records {
             }
             _ => {
                 self.node = true;
-                self.confirmed = typed::<v1::NodeSpec>(&resource).unwrap_or_default().confirmed_incarnation;
+                self.confirmed = Confirmation::of(&typed(&resource).unwrap_or_default());
                 None
             }
         }

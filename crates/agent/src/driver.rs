@@ -16,7 +16,10 @@ use futures::{future::BoxFuture, stream::BoxStream};
 use model::{Key, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::template::{Limits, Probe, Template};
+use crate::{
+    node::{Confirmation, Unconfirmed},
+    template::{Limits, Probe, Template},
+};
 
 pub mod process;
 pub mod sim;
@@ -91,6 +94,12 @@ pub struct NodeMemory {
     pub machine_id: String,
     /// The store whose word counts.
     pub incarnation: Option<String>,
+    /// What the last complete list left in doubt, so that the next agent goes on saying it.
+    #[serde(default)]
+    pub unconfirmed: Option<Unconfirmed>,
+    /// The confirmation after which nothing was left to stop; it's good for nothing more.
+    #[serde(default)]
+    pub used: Option<Confirmation>,
 }
 
 /// An instance that the driver has, whoever started it.
@@ -240,7 +249,7 @@ pub struct Target {
 }
 
 /// `model::Time` as it is kept on disk: microseconds since the Unix epoch.
-mod micros {
+pub(crate) mod micros {
     use model::Time;
     use serde::{Deserialize, Deserializer, Serializer};
 

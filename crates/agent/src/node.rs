@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use api::v1;
-use model::condition;
+use model::{Time, condition};
+use serde::{Deserialize, Serialize};
 
-use crate::driver::{Driver, NodeMemory};
+use crate::driver::{Driver, NodeMemory, micros};
 
 pub struct Node {
     name: String,
     driver: Arc<dyn Driver>,
     pub memory: NodeMemory,
-    /// Instances that the store doesn't know, and whose end nobody vouched for; they run on.
+    /// Instances that the store doesn't know; they run on, or are being stopped by a user's word.
     pub unconfirmed: Option<Unconfirmed>,
     /// What the driver can't keep at present, so that the next agent wouldn't know of it.
     pub forgetful: Option<String>,
@@ -19,11 +20,20 @@ pub struct Node {
     pub trouble: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unconfirmed {
     pub doubt: Doubt,
     pub incarnation: String,
     pub instances: usize,
+}
+
+/// A user's word for a store, on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmation {
+    pub incarnation: String,
+    /// Only tells it from an earlier one of the same store.
+    #[serde(with = "micros")]
+    pub time: Time,
 }
 
 /// What a complete snapshot of that incarnation, with so many instances missing from it, is worth.
@@ -31,6 +41,8 @@ pub struct Unconfirmed {
 pub enum Trust {
     /// It is the store whose word counts: absence means what it says.
     Known,
+    /// The same by a user's word, however much it misses, until nothing of that is left here.
+    Vouched,
     /// It's new, but nothing is at stake since it knows everything that is here, or a user vouched for it: it counts from
     /// now on.
     Adopt,
@@ -38,17 +50,19 @@ pub enum Trust {
     Unconfirmed(Doubt),
 }
 
-/// Why a snapshot isn't believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a snapshot isn't believed, or wasn't.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Doubt {
     /// It's another store's, and doesn't know what is here.
     OtherIncarnation,
     /// It doesn't know most of what is here: more likely it was restored from an older copy, or lies, than that somebody
     /// took so many records away without asking for their end.
     MostMissing,
+    /// None any more, since a user vouched for it; what it doesn't know is going.
+    Resolved,
 }
 
-/// How many are here, and of how many of them the store says nothing.
+/// How many are here, and of how many of them the store says nothing. What is being stopped for that is neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
     pub of: usize,
@@ -63,36 +77,59 @@ impl Missing {
 }
 
 /// `running` counts what runs, `all` also what has ended, which must not be forgotten by mistake either.
-pub fn trust(recorded: Option<&str>, confirmed: &str, incarnation: &str, running: Missing, all: Missing) -> Trust {
-    let vouched = !confirmed.is_empty() && confirmed == incarnation;
-    match recorded {
-        Some(known) if known == incarnation && !vouched && (running.most() || all.most()) => {
-            Trust::Unconfirmed(Doubt::MostMissing)
-        }
+pub fn trust(
+    memory: &NodeMemory,
+    confirmed: &Confirmation,
+    incarnation: &str,
+    running: Missing,
+    all: Missing,
+) -> Trust {
+    let vouched = confirmed.is_for(incarnation) && memory.used.as_ref() != Some(confirmed);
+    match &memory.incarnation {
+        Some(known) if known == incarnation && vouched => Trust::Vouched,
+        Some(known) if known == incarnation && (running.most() || all.most()) => Trust::Unconfirmed(Doubt::MostMissing),
         Some(known) if known == incarnation => Trust::Known,
         _ if all.strays == 0 || vouched => Trust::Adopt,
         _ => Trust::Unconfirmed(Doubt::OtherIncarnation),
     }
 }
 
+impl Confirmation {
+    pub fn of(spec: &v1::NodeSpec) -> Self {
+        let time = spec.confirmed_time.as_ref().map(Time::from).unwrap_or_default();
+        Self { incarnation: spec.confirmed_incarnation.clone(), time }
+    }
+
+    pub fn is_for(&self, incarnation: &str) -> bool {
+        !incarnation.is_empty() && self.incarnation == incarnation
+    }
+}
+
 impl Unconfirmed {
     fn condition(&self, node: &str) -> v1::Condition {
         let Self { doubt, incarnation, instances } = self;
-        let (reason, what) = match doubt {
-            Doubt::OtherIncarnation => ("OtherIncarnation", "the store is another one than before"),
-            Doubt::MostMissing => ("MostMissing", "the store misses most of what it assigned here"),
+        let unknown = format!("(incarnation {incarnation}) and doesn't know {instances} instances that are here");
+        let until = format!("they run on until somebody vouches for it (driftless node confirm {node})");
+        let (reason, message) = match doubt {
+            Doubt::OtherIncarnation => {
+                ("OtherIncarnation", format!("the store is another one than before {unknown}; {until}"))
+            }
+            Doubt::MostMissing => {
+                ("MostMissing", format!("the store misses most of what it assigned here {unknown}; {until}"))
+            }
+            Doubt::Resolved => (
+                "StoppingStrays",
+                format!("somebody vouched for the store {unknown}; they are being stopped, at most half at a time"),
+            ),
         };
-        let message = format!(
-            "{what} (incarnation {incarnation}) and doesn't know {instances} instances that are here; they run on until \
-             somebody vouches for it (driftless node confirm {node})"
-        );
         condition("Confirmed", Some(false), reason, message)
     }
 }
 
 impl Node {
     pub fn new(name: &str, driver: Arc<dyn Driver>, memory: NodeMemory) -> Self {
-        Self { name: name.into(), driver, memory, unconfirmed: None, forgetful: None, trouble: None }
+        let unconfirmed = memory.unconfirmed.clone();
+        Self { name: name.into(), driver, memory, unconfirmed, forgetful: None, trouble: None }
     }
 
     /// The agent's part of the Node's status. Conditions are there only where something is wrong.

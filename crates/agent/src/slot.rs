@@ -245,6 +245,12 @@ impl Slot {
         matches!(self.seen.run, Run::Running { .. } | Run::Unknown | Run::Broken)
     }
 
+    /// It was to be killed, and is still there; or nothing can be done about it at present.
+    pub fn is_stuck(&self) -> bool {
+        let killed = matches!(self.seen.run, Run::Running { stopping: Some(Stopping { killed: Some(_), .. }) });
+        killed || self.troubles > 0
+    }
+
     /// What a trace is waiting for has happened: what follows is no part of it.
     pub fn is_settled(&self) -> bool {
         self.seen.ready || matches!(self.seen.run, Run::Exited(_))

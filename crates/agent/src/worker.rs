@@ -120,6 +120,8 @@ pub struct Worker {
     pub clearing: bool,
     /// What must be known of the node is being written.
     pub saving: bool,
+    /// And this is to be written after it.
+    pub unsaved: Option<NodeMemory>,
     /// It will be tried again.
     pub check_due: bool,
     /// When a server last said that this node knows all there is.
@@ -239,9 +241,10 @@ impl Worker {
     fn complete(&mut self) {
         self.metrics.told.set(1);
         let uids: BTreeSet<Arc<str>> = self.view.records.instances.keys().chain(self.slots.keys()).cloned().collect();
-        self.judge_strays();
+        let memory = self.judge_strays();
         uids.iter().for_each(|uid| self.assign(uid));
-        self.check_node();
+        // Also where it says nothing new: whether something can be kept at all is tried before it's needed.
+        self.save_node(memory);
         self.say_node();
     }
 
@@ -257,18 +260,6 @@ impl Worker {
             }
         }
         self.step(uid);
-    }
-
-    /// Records that went without a word before: only a complete list may say that they are strays. It's asked for once, by
-    /// the change; what such a list leaves running waits for the next sweep. The same for a store that was confirmed.
-    fn doubt_absence(&self, uids: &BTreeSet<Arc<str>>) {
-        let vanished = |slot: &Slot| matches!(self.want(slot), Want::Stray { stop: false });
-        let confirmed = Some(&self.view.records.confirmed) == self.view.incarnation.as_ref();
-        match self.node.unconfirmed {
-            Some(_) if confirmed => self.relist.notify_one(),
-            None if uids.iter().filter_map(|uid| self.slots.get(uid)).any(vanished) => self.relist.notify_one(),
-            _ => {}
-        }
     }
 
     /// Registered, and yet the Node isn't there: somebody deleted it. It comes back with another uid; what was bound to
@@ -327,6 +318,7 @@ impl Worker {
         }
         self.outbox.forget(uid);
         self.clear_releases();
+        self.next_strays();
         self.node_works();
         let mut directory = self.directory.lock().expect("no holder panics");
         if directory.get(&slot.id.key) == Some(&slot.id) {

@@ -34,7 +34,12 @@ fn running(cluster: &Cluster) -> (Vec<Instance>, Vec<Process>) {
 /// Until each node says that of the store; none: nothing any more.
 #[track_caller]
 fn until_nodes(nodes: &Lines, reason: Option<&str>) {
-    let mut missing = vec!["n1", "n2"];
+    until_said(nodes, &["n1", "n2"], reason);
+}
+
+#[track_caller]
+fn until_said(nodes: &Lines, of: &[&str], reason: Option<&str>) {
+    let mut missing = of.to_vec();
     nodes.until_json("the nodes say what they think of the store", LONG, |e| {
         let said = condition(&e["resource"], "Confirmed").map(|c| c["reason"].as_str().unwrap_or_default());
         missing.retain(|node| said != reason || e["resource"]["metadata"]["name"] != *node);
@@ -79,6 +84,41 @@ fn an_empty_store_stops_nothing_and_the_old_one_finds_all_as_it_was() {
     assert_eq!(cluster.instances("web"), before);
     assert!(processes.iter().all(|p| p.is_alive()));
     until_nodes(&nodes(&cluster), None);
+}
+
+/// On one node also where its agent is killed in the midst of it. A sleeper that ignores SIGTERM takes a second to end, so
+/// there is a midst.
+#[test]
+fn one_confirmation_ends_all_that_an_empty_store_does_not_know() {
+    let mut cluster = Cluster::of_nodes(&["n1", "n2"]);
+    let stubborn = sleeper("web", 12, 4).replace("[sleep, '86400']", "[sh, -c, \"trap '' TERM; sleep 86400; :\"]");
+    cluster.apply_with(stubborn.as_bytes(), &["--wait"]).ok();
+    let instances = cluster.instances("web");
+    let of = |node: &str| -> Vec<Process> {
+        instances.iter().filter(|i| i.node == node).map(|i| cluster.process_of(i)).collect()
+    };
+    let (first, second) = (of("n1"), of("n2"));
+    assert_eq!((first.len(), second.len()), (6, 6));
+    let left = |processes: &[Process]| processes.iter().filter(|p| p.is_alive()).count();
+    end_control_plane(&mut cluster);
+    fs::rename(cluster.dir().join("store"), cluster.dir().join("kept")).expect("nobody uses it");
+    cluster.start_control_plane();
+    until_nodes(&nodes(&cluster), Some("OtherIncarnation"));
+
+    cluster.run(&["node", "confirm", "n1"]).ok();
+    until_said(&nodes(&cluster), &["n1"], Some("StoppingStrays"));
+    until_said(&nodes(&cluster), &["n1"], None);
+    assert_eq!(left(&first), 0, "nothing is said any more, though strays are left");
+    assert_eq!(left(&second), 6, "nobody vouched for the store there");
+
+    cluster.run(&["node", "confirm", "n2"]).ok();
+    look_until("some of it has ended", LONG, || (left(&second) < 6).then_some(()));
+    cluster.kill_part("n2");
+    assert!(left(&second) > 0, "it was killed in the midst of it");
+    cluster.start_agent("n2");
+    until_nodes(&nodes(&cluster), None);
+    assert_eq!(left(&second), 0, "nothing is said any more, though strays are left");
+    look_until("nothing of them is left", LONG, || sleeps(&cluster).is_empty().then_some(()));
 }
 
 #[test]

@@ -88,6 +88,8 @@ struct Instance {
     ready: bool,
     stop: bool,
     well: bool,
+    /// Nothing ends it.
+    hung: bool,
     pid: i64,
     /// None: it runs.
     exit: watch::Sender<Option<Exit>>,
@@ -114,6 +116,12 @@ impl Sim {
         machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.well = well);
     }
 
+    /// Nothing that is done to it ends it any more, as where the kernel hangs.
+    pub fn hang(&self, key: &Key) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.hung = true);
+    }
+
     /// Its disk: while it's full nothing is kept, so nothing is started either.
     pub fn set_full(&self, full: bool) {
         self.machine.lock().expect("no holder panics").full = full;
@@ -130,7 +138,7 @@ impl Sim {
 
     fn end(&self, uid: &str, how: How) {
         let machine = self.machine.lock().expect("no holder panics");
-        if let Some(instance) = machine.instances.get(uid).filter(|i| i.exit.borrow().is_none()) {
+        if let Some(instance) = machine.instances.get(uid).filter(|i| !i.hung && i.exit.borrow().is_none()) {
             instance.exit.send_replace(Some(Exit::new(how, self.clock.now())));
         }
     }
@@ -237,6 +245,7 @@ impl Driver for Sim {
             ready: false,
             stop: false,
             well: true,
+            hung: false,
             pid: machine.next_pid,
             exit: watch::Sender::new(None),
         };

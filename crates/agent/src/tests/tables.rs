@@ -6,8 +6,8 @@ use api::v1;
 use model::Time;
 
 use crate::{
-    driver::{Exit, How},
-    node::{Doubt, Missing, Trust, trust},
+    driver::{Exit, How, NodeMemory},
+    node::{Confirmation, Doubt, Missing, Trust, trust},
     outbox::Outbox,
     plan::*,
     template::{Probe, Restart, Template, expand, port_variable},
@@ -155,27 +155,39 @@ fn never_more_than_half_of_the_strays_but_always_one() {
     }
 }
 
+fn memory(recorded: Option<&str>) -> NodeMemory {
+    NodeMemory { incarnation: recorded.map(String::from), ..NodeMemory::default() }
+}
+
+fn confirmation(incarnation: &str, second: i64) -> Confirmation {
+    Confirmation { incarnation: incarnation.into(), time: at(second) }
+}
+
 #[test]
 fn a_store_counts_once_it_is_known_or_nothing_is_at_stake() {
     let check = |recorded, confirmed, incarnation, strays, expected| {
         let missing = Missing { of: 6, strays };
-        assert_eq!(trust(recorded, confirmed, incarnation, missing, missing), expected);
+        let trust = trust(&memory(recorded), &confirmation(confirmed, 1), incarnation, missing, missing);
+        assert_eq!(trust, expected, "{recorded:?} {confirmed} {incarnation} {strays}");
     };
     let other = Trust::Unconfirmed(Doubt::OtherIncarnation);
     check(Some("a"), "", "a", 3, Trust::Known);
     check(Some("a"), "", "b", 3, other);
     check(Some("a"), "c", "b", 3, other);
+    check(Some("a"), "a", "b", 3, other);
     check(Some("a"), "b", "b", 3, Trust::Adopt);
     check(Some("a"), "", "b", 0, Trust::Adopt);
     check(None, "", "a", 0, Trust::Adopt);
     check(None, "", "a", 1, other);
+    check(Some(""), "", "", 6, Trust::Unconfirmed(Doubt::MostMissing));
 }
 
 #[test]
 fn a_store_that_misses_most_of_what_is_here_is_not_believed_unless_vouched_for() {
     let check = |confirmed, (strays, of), (all_strays, all), expected| {
         let all = Missing { of: all, strays: all_strays };
-        assert_eq!(trust(Some("a"), confirmed, "a", Missing { of, strays }, all), expected);
+        let trust = trust(&memory(Some("a")), &confirmation(confirmed, 1), "a", Missing { of, strays }, all);
+        assert_eq!(trust, expected, "{confirmed} {strays} of {of}");
     };
     let most = Trust::Unconfirmed(Doubt::MostMissing);
     check("", (3, 6), (3, 6), Trust::Known);
@@ -184,8 +196,23 @@ fn a_store_that_misses_most_of_what_is_here_is_not_believed_unless_vouched_for()
     check("", (2, 2), (2, 6), most);
     check("", (0, 2), (4, 6), most);
     check("", (0, 0), (0, 0), Trust::Known);
-    check("a", (6, 6), (6, 6), Trust::Known);
+    check("a", (6, 6), (6, 6), Trust::Vouched);
+    check("a", (0, 6), (0, 6), Trust::Vouched);
     check("b", (6, 6), (6, 6), most);
+}
+
+#[test]
+fn a_confirmation_that_was_used_up_is_good_for_nothing_more() {
+    let used = NodeMemory { used: Some(confirmation("a", 1)), ..memory(Some("a")) };
+    let most = Missing { of: 6, strays: 6 };
+    let check = |memory: &NodeMemory, confirmed, expected| {
+        assert_eq!(trust(memory, &confirmed, "a", most, most), expected, "{confirmed:?}");
+    };
+    check(&used, confirmation("a", 1), Trust::Unconfirmed(Doubt::MostMissing));
+    check(&used, confirmation("a", 2), Trust::Vouched);
+    let since = NodeMemory { incarnation: Some("b".into()), ..used };
+    check(&since, confirmation("a", 1), Trust::Unconfirmed(Doubt::OtherIncarnation));
+    check(&since, confirmation("a", 2), Trust::Adopt);
 }
 
 #[test]

@@ -21,7 +21,16 @@ pub struct World {
 
 impl World {
     pub fn new() -> Self {
-        let sim = Arc::new(Sim::new(sim::Config::default(), Clock::start()));
+        Self::of(sim::Config::default())
+    }
+
+    /// A machine on which a stop takes a second.
+    pub fn of_slow_ends() -> Self {
+        Self::of(sim::Config { stop_delay: Duration::from_secs(1), ..sim::Config::default() })
+    }
+
+    fn of(sim: sim::Config) -> Self {
+        let sim = Arc::new(Sim::new(sim, Clock::start()));
         let mut world = Self { server: Server::new(), sim, agent: None };
         world.start_agent();
         world
@@ -101,8 +110,12 @@ pub fn resource(key: &Key, spec: &impl Message) -> v1::Resource {
 }
 
 /// The Node, as a user leaves it who vouches for that store.
-pub fn confirmation(incarnation: &str) -> v1::Resource {
-    let spec = v1::NodeSpec { confirmed_incarnation: incarnation.into(), ..Default::default() };
+pub fn confirmation(incarnation: &str, second: i64) -> v1::Resource {
+    let spec = v1::NodeSpec {
+        confirmed_incarnation: incarnation.into(),
+        confirmed_time: Some(prost_types::Timestamp { seconds: second, nanos: 0 }),
+        ..Default::default()
+    };
     resource(&Key::new("Node", "", "n1"), &spec)
 }
 

@@ -12,8 +12,7 @@ impl Worker {
     /// Keeps what the next agent must know of the node; one writer at a time, so that an older word never comes last.
     pub(super) fn save_node(&mut self, memory: NodeMemory) {
         if self.saving {
-            // Whatever it was about is judged again by the next complete list.
-            self.relist.notify_one();
+            self.unsaved = Some(memory);
             return;
         }
         self.saving = true;
@@ -45,7 +44,11 @@ impl Worker {
                     self.say_node();
                 }
             }
+            // Whatever it was about is judged again by the next complete list.
             Err(trouble) => self.node_forgetful(trouble.0),
+        }
+        if let Some(memory) = self.unsaved.take() {
+            self.save_node(memory);
         }
     }
 

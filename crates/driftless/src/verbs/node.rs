@@ -42,7 +42,9 @@ pub enum NodeVerb {
   driftless node confirm n1
 
 A node stops nothing merely because a store that it doesn't know, an empty or a restored one, doesn't name it. Look first
-whether it's the store that should be there; what isn't assigned to the node is stopped then, at most half of it at a time.")]
+whether it's the store that should be there; what isn't assigned to the node is stopped then, at most half of it at a time,
+until nothing of it is left; the condition stays until then. Another store has to be vouched for anew, and so has the same one
+should it miss most of what is there once more.")]
     Confirm { node: String },
 }
 
@@ -52,13 +54,20 @@ pub async fn run(client: &Client, verb: NodeVerb) -> anyhow::Result<()> {
     }
 }
 
-/// Names the incarnation, so that whatever store comes after it has to be vouched for anew.
+/// Names the incarnation, so that whatever store comes after it has to be vouched for anew; and the time, so that the agent
+/// can tell it from an earlier one, which is used up.
 async fn confirm(client: &Client, node: &str) -> anyhow::Result<()> {
     let incarnation = client.api.cluster().await?.incarnation;
-    let value = Value::String(incarnation.clone());
-    edit::spec(client, &key(node)?, "edit", |spec| edit::set(spec, "confirmed_incarnation", value.clone())).await?;
+    let time = prost_types::Timestamp::from(words::now());
+    edit::spec(client, &key(node)?, "edit", |spec| {
+        edit::set(spec, "confirmed_incarnation", Value::String(incarnation.clone()))?;
+        edit::set(spec, "confirmed_time.seconds", Value::I64(time.seconds))?;
+        edit::set(spec, "confirmed_time.nanos", Value::I32(time.nanos))
+    })
+    .await?;
     output::print(&format!(
-        "node/{node} confirmed: it may stop what this store (incarnation {incarnation}) doesn't name\n"
+        "node/{node} confirmed: it stops what this store (incarnation {incarnation}) doesn't name, half of it at a time; \
+         its condition Confirmed stays until nothing of it is left\n"
     ))
 }
 

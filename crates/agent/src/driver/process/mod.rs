@@ -247,7 +247,8 @@ impl Inner {
     fn load_node(&self) -> io::Result<NodeMemory> {
         match folder::read_json(&self.config.data_dir.join("node.json")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let memory = NodeMemory { machine_id: uuid::Uuid::new_v4().simple().to_string(), incarnation: None };
+                let machine_id = uuid::Uuid::new_v4().simple().to_string();
+                let memory = NodeMemory { machine_id, ..NodeMemory::default() };
                 folder::write_json(&self.config.data_dir, "node.json", &memory, true)?;
                 Ok(memory)
             }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rolls 100 replicas over to a new version, kills the controller that does it in the middle, and prints what the
 dashboards and the trace show of that, as Markdown. Wants the binaries (make build) and Prometheus (Debian: prometheus).
-Everything runs on loopback and in a temporary directory, and is gone afterwards."""
+Everything runs on loopback and in a temporary directory, and is gone afterwards, also where this is told to end."""
 
 import argparse
 import json
@@ -21,6 +21,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATIENCE = 300  # s: until anything that is waited for
 NODES, CONTROLLERS = 3, 3
+LOG_SHOWN = 2000  # characters: of the log of what ended by itself
 AROUND = 8  # lines of the trace's timeline: shown before and after what is of interest
 
 MANIFEST = """kind: Service
@@ -40,7 +41,7 @@ class Cluster:
     def begin(self):
         directory, store = self.directory, f"embedded:{self.directory}/store"
         self.start("server", ["server", "--listen", "127.0.0.1:0", "--store", store], server="")
-        log = until("the server is ready", lambda: re.search(r"ready: .* on (\S+)", self.read("server.out")))
+        log = until("the server is ready", lambda: re.search(r"ready: .* on (\S+)", self.read("server.out")), self.check)
         self.server = log[1]
         for n in range(1, CONTROLLERS + 1):
             self.start(f"c{n}", ["controller", "--name", f"c{n}"], self.server)
@@ -58,8 +59,18 @@ class Cluster:
             self.parts[name] = subprocess.Popen(
                 [self.binary, *arguments], stdout=out, stderr=log, env=self.environment(server), cwd=self.directory
             )
-        found = until(f"{name} serves metrics", lambda: re.search(r"metrics are served.*address=(\S+)", self.read(f"{name}.log")))
-        self.pages[name] = found[1]
+        look = lambda: re.search(r"metrics are served.*address=(\S+)", self.read(f"{name}.log"))
+        self.pages[name] = until(f"{name} serves metrics", look, self.check)[1]
+
+    def check(self):
+        """Nothing is waited for where a part has ended by itself."""
+        for name, part in self.parts.items():
+            check(name, part, self.directory / f"{name}.log")
+
+    def kill(self, name):
+        part = self.parts.pop(name)
+        part.kill()
+        part.wait()
 
     def run(self, *arguments, text=None):
         done = subprocess.run(
@@ -73,16 +84,23 @@ class Cluster:
         return json.loads(self.run("get", "service", "web", "-o", "json")).get("status", {})
 
     def end(self):
-        for part in self.parts.values():
-            part.kill()
-            part.wait()
-        # What agents started outlives them; all of it works below the directory.
+        for name in list(self.parts):
+            self.kill(name)
+        # What agents started outlives them; all of it works below the directory. A look may miss what is just starting.
+        while self.kill_started():
+            time.sleep(0.05)
+
+    def kill_started(self):
+        """Whether there was anything."""
+        killed = 0
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if os.readlink(f"/proc/{pid}/cwd").startswith(str(self.directory)):
                     os.kill(int(pid), signal.SIGKILL)
+                    killed += 1
             except OSError:
                 pass  # It's gone, or another user's.
+        return killed
 
 
 class Prometheus:
@@ -94,7 +112,8 @@ class Prometheus:
         job = {"job_name": "driftless", "static_configs": targets}
         config = directory / "prometheus.yml"
         config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}))
-        with open(directory / "prometheus.log", "w") as log:
+        self.log = directory / "prometheus.log"
+        with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={directory}/prometheus",
                  f"--web.listen-address={self.address}", "--enable-feature=exemplar-storage"],
@@ -106,6 +125,9 @@ class Prometheus:
         with urllib.request.urlopen(url, timeout=10) as answer:
             return json.load(answer)["data"]["result"]
 
+    def check(self):
+        check("prometheus", self.process, self.log)
+
     def up(self, count):
         try:
             found = self.ask("query", query="count(count_over_time(driftless_build_info[5m]) > 1)")
@@ -114,9 +136,17 @@ class Prometheus:
             return False
 
 
-def until(what, look):
+def check(name, process, log):
+    if process.poll() is not None:
+        said = log.read_text()[-LOG_SHOWN:]
+        sys.exit(f"{name} ended with {process.returncode}:\n{said}")
+
+
+def until(what, look, *checks):
     deadline = time.monotonic() + PATIENCE
     while not (found := look()):
+        for still in checks:
+            still()
         if time.monotonic() > deadline:
             sys.exit(f"{what}: not within {PATIENCE} s")
         time.sleep(0.05)
@@ -196,15 +226,16 @@ def timeline(cluster, victim):
 
 
 def observe(cluster, prometheus, replicas):
-    until("everybody was scraped", lambda: prometheus.up(len(cluster.pages)))
+    until("everybody was scraped", lambda: prometheus.up(len(cluster.pages)), cluster.check, prometheus.check)
     cluster.run("apply", "-f", "-", "--wait", "--timeout", "300s", text=MANIFEST.format(replicas=replicas, version="v1"))
     start = time.time()
     cluster.run("apply", "-f", "-", "--trace", text=MANIFEST.format(replicas=replicas, version="v2"))
-    until("a third is replaced", lambda: int(cluster.status().get("updatedReplicas", 0)) >= replicas // 3)
+    replaced = lambda: int(cluster.status().get("updatedReplicas", 0))
+    until("a third is replaced", lambda: replaced() >= replicas // 3, cluster.check)
     stepped = prometheus.ask("query", query='topk(1, sum by (instance) (driftless_reconciles_total{reconciler="service",outcome="stepped"}))')
     victim = stepped[0]["metric"]["instance"]
     killed = time.time()
-    cluster.parts[victim].kill()
+    cluster.kill(victim)
     cluster.run("wait", "service", "web", "--for", "ready", "--timeout", "300s")
     done = time.time()
     print(f"{replicas} replicas on {NODES} nodes were replaced in {done - start:.1f} s. {killed - start:.1f} s after the "
@@ -225,14 +256,20 @@ def main():
         sys.exit(f"{arguments.binary} is missing: make build")
     if not shutil.which("prometheus"):
         sys.exit("prometheus is missing: apt-get install prometheus")
+    endings = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    for ending in endings:
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="driftless-observe-") as directory:
         prometheus = None
-        cluster = Cluster(arguments.binary, pathlib.Path(directory))
+        cluster = Cluster(pathlib.Path(arguments.binary).resolve(), pathlib.Path(directory))
         try:
             cluster.begin()
             prometheus = Prometheus(pathlib.Path(directory), cluster.pages)
             observe(cluster, prometheus, arguments.replicas)
         finally:
+            # Cleaning up takes a moment, and whoever ends us may say so twice.
+            for ending in endings:
+                signal.signal(ending, signal.SIG_IGN)
             if prometheus:
                 prometheus.process.kill()
                 prometheus.process.wait()

@@ -14,6 +14,7 @@ use crate::{
     pins::{Pins, Records},
     record::Record,
     ring::{Kept, KeptChange, Ring},
+    tally::Tally,
 };
 
 /// Why the watch can't be trusted any more.
@@ -50,6 +51,7 @@ pub struct Cache {
     pub ring: Ring,
     pub pins: Pins,
     bytes: usize,
+    tally: Tally,
 }
 
 impl Cache {
@@ -63,6 +65,7 @@ impl Cache {
             ring: Ring::after(Revision::ZERO, groups_max),
             pins: Pins::default(),
             bytes: 0,
+            tally: Tally::default(),
         }
     }
 
@@ -77,6 +80,11 @@ impl Cache {
     /// Encoded bytes of all records.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How many resources there are, by what they say of themselves.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     pub fn digest(&self, shard: u32, kind: &str) -> Digest {
@@ -188,32 +196,38 @@ impl Cache {
         let before = self.records.insert(key.clone(), after.clone());
         self.pins.record(&key, before.as_ref());
         if let Some(before) = &before {
-            self.count(&key, before, Digest::remove);
-            self.bytes -= before.bytes.len();
+            self.leave(&key, before);
         }
-        self.count(&key, &after, Digest::add);
-        self.bytes += after.bytes.len();
+        self.enter(&key, &after);
         KeptChange { key, before, after: Some(after) }
     }
 
     fn remove(&mut self, key: &Key) -> Option<KeptChange> {
         let before = self.records.remove(key)?;
         self.pins.record(key, Some(&before));
-        self.count(key, &before, Digest::remove);
-        self.bytes -= before.bytes.len();
+        self.leave(key, &before);
         Some(KeptChange { key: key.clone(), before: Some(before), after: None })
     }
 
-    fn count(&mut self, key: &Key, record: &Record, by: fn(&mut Digest, u128)) {
+    /// What is said of all records together is kept with each that comes and goes.
+    fn enter(&mut self, key: &Key, record: &Record) {
+        self.digest_mut(key, record).add(record.term(key));
+        self.bytes += record.bytes.len();
+        self.tally.enter(key, record);
+    }
+
+    fn leave(&mut self, key: &Key, record: &Record) {
+        self.digest_mut(key, record).remove(record.term(key));
+        self.bytes -= record.bytes.len();
+        self.tally.leave(key, record);
+    }
+
+    fn digest_mut(&mut self, key: &Key, record: &Record) -> &mut Digest {
         if !self.digests.contains_key(key.kind()) {
             self.digests.insert(key.kind().to_owned(), HashMap::new());
         }
         let shards = self.digests.get_mut(key.kind()).expect("made above");
-        by(shards.entry(record.shard).or_default(), record.term(key));
-    }
-
-    pub fn all(&self) -> impl Iterator<Item = (&Key, &Arc<Record>)> {
-        self.records.range::<Key, _>(..)
+        shards.entry(record.shard).or_default()
     }
 
     /// What matches, in key order, after that key.

@@ -11,10 +11,8 @@ use std::{
     },
 };
 
-use api::v1;
 use kinds::{RECONCILERS, instance};
 use model::{Key, Revision};
-use prost::Message;
 use store::{Error, Result};
 use telemetry::metrics::Exemplars;
 use tokio::time::Instant;
@@ -24,6 +22,7 @@ use crate::{
     cache::Cache,
     record::Record,
     ring::{Kept, KeptChange},
+    tally::Ready,
 };
 
 /// Declarations that are waited for at once. What comes beyond isn't measured.
@@ -42,22 +41,6 @@ struct Declared {
     generation: i64,
     since: Instant,
     trace_id: Option<String>,
-}
-
-/// The start of every status.
-#[derive(Clone, PartialEq, Message)]
-pub struct Head {
-    #[prost(int64, tag = "1")]
-    pub observed_generation: i64,
-    #[prost(message, repeated, tag = "2")]
-    pub conditions: Vec<v1::Condition>,
-}
-
-impl Head {
-    /// The status of its condition Ready; "Unknown" where there is none.
-    pub fn ready(&self) -> &str {
-        self.conditions.iter().find(|c| c.r#type == "Ready").map_or("Unknown", |c| &c.status)
-    }
 }
 
 impl Default for Convergence {
@@ -176,8 +159,7 @@ fn standing(change: &KeptChange, generation: i64) -> Standing {
     if replaced {
         return Standing::Past;
     }
-    let head = record.status().and_then(|status| Head::decode(status).ok()).unwrap_or_default();
-    match record.generation >= generation && head.observed_generation == record.generation && head.ready() == "True" {
+    match record.generation >= generation && record.standing.ready == Ready::True {
         true => Standing::True,
         false => Standing::NotYet,
     }

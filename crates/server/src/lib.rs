@@ -42,6 +42,7 @@ mod seen;
 mod server;
 mod shared;
 mod stamps;
+mod tally;
 mod timed;
 mod trace;
 mod unfenced;

@@ -1,15 +1,13 @@
 //! What a server shows: of itself, and of the cluster as it sees it. The latter every server says the same of; take the
 //! maximum, or one of them, and no sum.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use api::v1;
-use kinds::instance;
-use model::{Key, LEADER, Time};
-use prost::Message;
+use model::{LEADER, Time};
 use telemetry::metrics::{Family, Page, Source};
 
-use crate::{convergence::Head, members::Members, record::Record, shared::Shared, timed::Operation};
+use crate::{members::Members, shared::Shared, tally::Tally, timed::Operation};
 
 const CONVERGENCE: Family = Family::histogram(
     "driftless_convergence_duration_seconds",
@@ -142,7 +140,7 @@ impl Source for Metrics {
         commits(page, shared);
         watches(page, shared);
         cache(page, shared);
-        resources(page, shared);
+        resources(page, &shared.cache().tally().clone());
         claims(page, &self.members.state(), shared.now());
         page.histograms(&TAKEOVER, [([], &shared.takeovers)]);
     }
@@ -194,39 +192,10 @@ fn cache(page: &mut Page<'_>, shared: &Shared) {
     page.value(&CACHE_BYTES, shared.cache().bytes() as f64);
 }
 
-fn resources(page: &mut Page<'_>, shared: &Shared) {
-    // Only pointers are taken while others wait for the cache.
-    let all: Vec<(Key, Arc<Record>)> =
-        shared.cache().all().map(|(key, record)| (key.clone(), record.clone())).collect();
-    let mut by_ready: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    let mut by_phase: BTreeMap<&str, u64> = instance::PHASES.iter().map(|phase| (*phase, 0)).collect();
-    let mut restarts = 0;
-    for (key, record) in &all {
-        let Some(kind) = kinds::kind(key.kind()) else { continue };
-        *by_ready.entry((kind.info().kind, ready(record))).or_default() += 1;
-        if key.kind() == instance::KIND {
-            let status = record.status().and_then(|status| v1::InstanceStatus::decode(status).ok()).unwrap_or_default();
-            *by_phase.entry(phase(&status.phase)).or_default() += 1;
-            restarts += i64::from(status.restarts);
-        }
-    }
-    page.values(&RESOURCES, by_ready.into_iter().map(|((kind, ready), count)| ([kind, ready], count as f64)));
-    page.values(&INSTANCES, by_phase.into_iter().map(|(phase, count)| ([phase], count as f64)));
-    page.value(&RESTARTS, restarts as f64);
-}
-
-fn ready(record: &Record) -> &'static str {
-    let head = record.status().and_then(|status| Head::decode(status).ok()).unwrap_or_default();
-    match head.ready() {
-        "True" if head.observed_generation == record.generation => "true",
-        "True" | "False" => "false",
-        _ => "unknown",
-    }
-}
-
-/// One of the known ones: what a newer build may write makes no label of its own.
-fn phase(word: &str) -> &'static str {
-    instance::PHASES.iter().copied().find(|phase| *phase == word).unwrap_or("Pending")
+fn resources(page: &mut Page<'_>, tally: &Tally) {
+    page.values(&RESOURCES, tally.by_ready().map(|(labels, count)| (labels, count as f64)));
+    page.values(&INSTANCES, tally.by_phase().map(|(labels, count)| (labels, count as f64)));
+    page.value(&RESTARTS, tally.restarts() as f64);
 }
 
 const ROLES: [&str; 3] = ["agent", "controller", "server"];

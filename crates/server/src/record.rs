@@ -7,7 +7,10 @@ use bytes::Bytes;
 use kinds::kind;
 use model::{Digest, Facts, Key, Labels, Object, Revision};
 
-use crate::scan::{Value, fields};
+use crate::{
+    scan::{Value, fields},
+    tally::Standing,
+};
 
 /// Numbers of the fields that are looked at; see `proto/driftless/v1/resource.proto`.
 const RESOURCE_METADATA: u32 = 1;
@@ -43,6 +46,7 @@ pub struct Record {
     pub global: bool,
     pub deleting: bool,
     pub finalized: bool,
+    pub standing: Standing,
     uid: Span,
     owner_uid: Span,
     root_uid: Span,
@@ -62,6 +66,7 @@ impl Record {
             global: kind.is_some_and(|k| k.info().global),
             deleting: false,
             finalized: false,
+            standing: Standing::default(),
             uid: Span::default(),
             owner_uid: Span::default(),
             root_uid: Span::default(),
@@ -69,6 +74,7 @@ impl Record {
             node: kind.and_then(|k| k.node(&object.resource().ok()?)).map(Into::into),
         };
         record.scan(&object.bytes);
+        record.standing = Standing::of(object.key.kind(), record.generation, &record.bytes, record.status_range());
         record
     }
 
@@ -114,14 +120,14 @@ impl Record {
         self.text(self.root_uid)
     }
 
-    /// The encoded status, where there is one.
-    pub fn status(&self) -> Option<&[u8]> {
+    /// Where the encoded status stands; nowhere where there is none.
+    fn status_range(&self) -> Range<usize> {
         let status = fields(&self.bytes, 0..self.bytes.len()).filter_map(|(number, value)| match value {
             Value::Bytes(range) if number == RESOURCE_STATUS => Some(range),
             _ => None,
         });
-        let span = text_of(&self.bytes, status.last()?, ANY_VALUE);
-        self.bytes.get(span.start as usize..span.end as usize)
+        let span = status.last().map_or_else(Span::default, |status| text_of(&self.bytes, status, ANY_VALUE));
+        span.start as usize..span.end as usize
     }
 
     pub fn node(&self) -> Option<&str> {

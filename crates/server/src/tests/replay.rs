@@ -7,8 +7,14 @@ use std::{
 
 use api::v1;
 use futures::{FutureExt, StreamExt};
+use kinds::{
+    instance::{self, PHASES},
+    node, service,
+};
 use model::{Digest, Filter, Key, Object, Revision};
 use proptest::prelude::*;
+use prost::Message;
+use prost_types::Any;
 use store::{Change, Group, HeadNote, Memory, ShardSet, WatchItem, WatchOptions, WatchStream};
 use tokio::sync::watch;
 
@@ -113,13 +119,44 @@ impl Truth {
         let mut metadata = known.unwrap_or_else(fresh);
         metadata.labels = [("app".to_owned(), format!("a{}", (bits >> 9) % 2))].into();
         metadata.generation += 1;
-        let bytes = Object::encode(v1::Resource { metadata: Some(metadata), ..Default::default() });
+        let status = status(key.kind(), metadata.generation, bits);
+        let bytes = Object::encode(v1::Resource { metadata: Some(metadata), status, ..Default::default() });
         Some(Change::Put(Object { key: key.clone(), revision, bytes }))
     }
 
     fn covered(&self, filter: &Filter) -> BTreeMap<Key, Object> {
         let visible = |object: &&Object| filter.matches(&Record::new(object).facts(&object.key));
         self.objects.values().filter(visible).map(|object| (object.key.clone(), object.clone())).collect()
+    }
+}
+
+/// What a status may say, also of a generation before, and what an older or newer build says; often nothing.
+fn status(kind: &str, generation: i64, bits: u64) -> Option<Any> {
+    let pick = |shift: u64, words: &[&str]| words[usize::try_from(bits >> shift).unwrap() % words.len()].to_owned();
+    let condition = |r#type: &str, status| v1::Condition { r#type: r#type.into(), status, ..Default::default() };
+    let ready = condition("Ready", pick(3, &["True", "False", "Unknown", "", "True"]));
+    let conditions = match (bits >> 6) % 4 {
+        0 => vec![],
+        1 => vec![condition("Progressing", pick(4, &["True", "False"])), ready],
+        _ => vec![ready, condition("Placed", "True".into())],
+    };
+    let observed_generation = generation - i64::from((bits >> 2).is_multiple_of(5));
+    match (kind, bits % 7) {
+        (_, 0) => None,
+        ("Service", _) => {
+            let status = v1::ServiceStatus { observed_generation, conditions, replicas: 3, ..Default::default() };
+            Some(kinds::any(service::STATUS, &status))
+        }
+        ("Instance", _) => {
+            let phase = pick(5, &["Running", "Pending", "Failed", "Hibernating", "", "BackOff"]);
+            let restarts = i32::try_from(bits % 5).unwrap();
+            let status = v1::InstanceStatus { observed_generation, conditions, phase, restarts, ..Default::default() };
+            Some(kinds::any(instance::STATUS, &status))
+        }
+        _ => {
+            let status = v1::NodeStatus { observed_generation, conditions, ..Default::default() };
+            Some(kinds::any(node::STATUS, &status))
+        }
     }
 }
 
@@ -285,6 +322,7 @@ fn run(ops: Vec<Op>) {
         assert_eq!(reader.known, truth.covered(&reader.filter), "through {:?}", reader.filter);
     }
     check_digests(&shared, &truth);
+    check_tally(&shared, &truth);
 }
 
 /// Kept change by change, they are what one would compute from scratch.
@@ -301,6 +339,41 @@ fn check_digests(shared: &Shared, truth: &Truth) {
             assert_eq!(shared.cache().digest(shard, kind), expected, "{kind} of shard {shard}");
         }
     }
+}
+
+/// Kept change by change, it is what one counts who decodes everything.
+fn check_tally(shared: &Shared, truth: &Truth) {
+    let mut by_ready: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    let mut by_phase: BTreeMap<&str, i64> = PHASES.iter().map(|phase| (*phase, 0)).collect();
+    let mut restarts = 0;
+    for (key, object) in &truth.objects {
+        let resource = object.resource().unwrap();
+        let status = resource.status.unwrap_or_default().value;
+        let (observed, conditions) = match key.kind() {
+            "Service" => {
+                v1::ServiceStatus::decode(status.as_slice()).map(|s| (s.observed_generation, s.conditions)).unwrap()
+            }
+            "Instance" => {
+                let status = v1::InstanceStatus::decode(status.as_slice()).unwrap();
+                let phase = PHASES.into_iter().find(|phase| *phase == status.phase).unwrap_or("Pending");
+                *by_phase.get_mut(phase).unwrap() += 1;
+                restarts += i64::from(status.restarts);
+                (status.observed_generation, status.conditions)
+            }
+            _ => v1::NodeStatus::decode(status.as_slice()).map(|s| (s.observed_generation, s.conditions)).unwrap(),
+        };
+        let said = conditions.iter().find(|c| c.r#type == "Ready").map_or("", |c| &c.status);
+        let ready = match (said, resource.metadata.unwrap().generation == observed) {
+            ("True", true) => "true",
+            ("True" | "False", _) => "false",
+            _ => "unknown",
+        };
+        *by_ready.entry((key.kind(), ready)).or_default() += 1;
+    }
+    let tally = shared.cache().tally().clone();
+    assert_eq!(tally.by_ready().map(|([kind, ready], n)| ((kind, ready), n)).collect::<BTreeMap<_, _>>(), by_ready);
+    assert_eq!(tally.by_phase().map(|([phase], n)| (phase, n)).collect::<BTreeMap<_, _>>(), by_phase);
+    assert_eq!(tally.restarts(), restarts);
 }
 
 proptest! {

@@ -2,8 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    net::TcpListener,
+    fs, io,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -28,6 +28,8 @@ pub struct Fleet {
     store: String,
     pub address: String,
     pub server: Process,
+    /// Where the server's metrics are.
+    pub pages: SocketAddr,
     pub client: Client,
     pub controllers: BTreeMap<String, Process>,
     pub agent: Option<Process>,
@@ -49,16 +51,16 @@ impl Fleet {
     }
 
     async fn start(dir: &Path, store: String, etcd: Option<Process>) -> anyhow::Result<Self> {
-        let (server, address) = serve(dir, &store, "s1").await?;
+        let (server, address, pages) = serve(dir, &store, "s1").await?;
         let client = load::client(&address)?;
         let (controllers, dir) = (BTreeMap::new(), dir.to_owned());
-        Ok(Self { dir, store, server, client, address, controllers, agent: None, etcd })
+        Ok(Self { dir, store, server, pages, client, address, controllers, agent: None, etcd })
     }
 
-    /// Another server on the same etcd.
-    pub async fn another_server(&self, name: &str) -> anyhow::Result<(Process, Client)> {
-        let (server, address) = serve(&self.dir, &self.store, name).await?;
-        Ok((server, load::client(&address)?))
+    /// Another server on the same store, and where its metrics are.
+    pub async fn another_server(&self, name: &str) -> anyhow::Result<(Process, Client, SocketAddr)> {
+        let (server, address, pages) = serve(&self.dir, &self.store, name).await?;
+        Ok((server, load::client(&address)?, pages))
     }
 
     pub fn start_controller(&mut self, name: &str) -> anyhow::Result<()> {
@@ -114,9 +116,7 @@ impl Fleet {
 }
 
 fn start_etcd(dir: &Path, program: &Path) -> anyhow::Result<(Process, String)> {
-    // Free when they were asked for; if they aren't any more, etcd says so in its log.
-    let free = || TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let (clients, peers) = (free()?, free()?);
+    let (clients, peers) = (free_address()?, free_address()?);
     let (client_url, peer_url) = (format!("http://{clients}"), format!("http://{peers}"));
     let (data, cluster) = (dir.join("etcd"), format!("bench={peer_url}"));
     let data = data.to_str().context("the directory's name is no UTF-8")?;
@@ -129,12 +129,19 @@ fn start_etcd(dir: &Path, program: &Path) -> anyhow::Result<(Process, String)> {
     Ok((Process::spawn(program, &args, &dir.join("etcd.log"))?, format!("etcd://{clients}")))
 }
 
-async fn serve(dir: &Path, store: &str, name: &str) -> anyhow::Result<(Process, String)> {
-    let args = ["server", "--store", store, "--listen", "127.0.0.1:0", "--name", name];
+/// Free when it was asked for; if it isn't any more, who wanted it says so in its log.
+pub fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr()
+}
+
+async fn serve(dir: &Path, store: &str, name: &str) -> anyhow::Result<(Process, String, SocketAddr)> {
+    let pages = free_address()?;
+    let metrics = pages.to_string();
+    let args = ["server", "--store", store, "--listen", "127.0.0.1:0", "--name", name, "--metrics", &metrics];
     let mut server = Process::role(&args, &dir.join(format!("{name}.log")))?;
     let announced = server.ready().await?;
     let address = announced.rsplit(' ').next().context("it didn't say where it listens")?.to_owned();
-    Ok((server, address))
+    Ok((server, address, pages))
 }
 
 /// Names of controllers, by the claims that they own.

@@ -20,6 +20,8 @@ use crate::{
         figures::{Figure, Report, Samples, millis},
         fleet::Fleet,
         load,
+        pages::Recorded,
+        recording::Costs,
     },
     client::Client,
     words::DEFAULT_NAMESPACE,
@@ -55,7 +57,7 @@ pub async fn run(dir: &Path, etcd: &Path, report: &mut Report) -> anyhow::Result
     let watching: FuturesUnordered<_> =
         watches.into_iter().map(|watch| hear(watch, heard.clone(), all.clone())).collect();
     let watching = watching.into_future().map(|(ended, _)| ended);
-    let cpu = fleet.server.cpu()?;
+    let (cpu, recorded) = (fleet.server.cpu()?, Recorded::now(fleet.pages).await?);
     let start = Instant::now();
     let changing = change_all(&fleet.client, &heard, &all);
     tokio::select! {
@@ -63,6 +65,7 @@ pub async fn run(dir: &Path, etcd: &Path, report: &mut Report) -> anyhow::Result
         ended = watching => anyhow::bail!("a watch ended: {ended:?}"),
     }
     let (took, cpu) = (start.elapsed(), fleet.server.cpu()? - cpu);
+    let recorded = Recorded::now(fleet.pages).await?.since(&recorded);
     let heard = heard.borrow();
     let deliveries = heard.samples.len();
     anyhow::ensure!(deliveries == WATCHERS * CHANGES, "{deliveries} deliveries of {}", WATCHERS * CHANGES);
@@ -81,6 +84,9 @@ pub async fn run(dir: &Path, etcd: &Path, report: &mut Report) -> anyhow::Result
     let each = millis(cpu) * 1000.0 / deliveries as f64;
     let what = "1,000 watchers, 500 changes: server CPU per delivery";
     report.add(Figure::new("fanout_cpu", what, each, "us", deliveries).below(5.0));
+    let share = Costs::measure()?.of(&recorded).as_secs_f64() / cpu.as_secs_f64() * 100.0;
+    let what = "1,000 watchers, 500 changes: recording metrics, of that CPU";
+    report.add(Figure::new("fanout_recording", what, share, "%", deliveries));
     Ok(())
 }
 
@@ -98,7 +104,8 @@ async fn change_all(client: &Client, heard: &RefCell<Heard>, all: &Notify) -> an
     Ok(())
 }
 
-async fn change(client: &Client, n: usize) -> anyhow::Result<()> {
+/// Declares another value of always the same resource.
+pub async fn change(client: &Client, n: usize) -> anyhow::Result<()> {
     let spec = v1::ConfigSpec { data: [("value".to_owned(), format!("{n:0>BYTES$}"))].into() };
     let resource = v1::Resource {
         metadata: Some(v1::Metadata {
@@ -113,8 +120,8 @@ async fn change(client: &Client, n: usize) -> anyhow::Result<()> {
     load::apply(client, &[resource]).await
 }
 
-/// A watch whose snapshot is complete.
-async fn open(client: &Client) -> anyhow::Result<WatchStream> {
+/// A watch of what `change` changes, whose snapshot is complete.
+pub async fn open(client: &Client) -> anyhow::Result<WatchStream> {
     let options = WatchOptions { filter: Filter::kind(config::KIND), ..WatchOptions::default() };
     let mut watch = client.api.watch(options).await?;
     while let Some(item) = watch.next().await {

@@ -14,6 +14,7 @@ use kinds::{KINDS, RECONCILERS, moves};
 use model::{Filter, Object};
 use store::{Bookmark, List, WatchItem, WatchOptions};
 
+use super::scrape;
 use crate::{
     bench::{
         figures::{Figure, Report, millis},
@@ -51,7 +52,7 @@ pub async fn run(dir: &Path, etcd: &Path, report: &mut Report) -> anyhow::Result
     ));
 
     // One that only took a snapshot: no trace of the filling.
-    let (server, client) = fleet.another_server("s2").await?;
+    let (server, client, pages) = fleet.another_server("s2").await?;
     let grown = server.resident_mib()? - empty;
     let copy = Copy::take(&client).await?;
     anyhow::ensure!(copy.objects.len() >= RESOURCES, "only {} resources", copy.objects.len());
@@ -71,6 +72,7 @@ pub async fn run(dir: &Path, etcd: &Path, report: &mut Report) -> anyhow::Result
     }
     let each = millis((server.cpu()? - before) / LISTS);
     report.add(Figure::new("hundred_list_cpu", "100,000: server CPU of a full list", each, "ms", LISTS as usize));
+    scrape::run(&server, &client, pages, report).await?;
     server.kill().await?;
     fleet.end().await?;
     copy.look(report)

@@ -3,6 +3,7 @@
 
 mod fanout;
 mod hundred;
+mod scrape;
 mod steps;
 mod takeover;
 

@@ -202,7 +202,7 @@ def course(prometheus, start, end):
     print(f"\n| s | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
     for at in sorted(rows):
         cells = [number(rows[at][title], "short") if title in rows[at] else "" for title in columns]
-        print(f"| {at - start:.0f} | {' | '.join(cells)} |")
+        print(f"| {round(at - start)} | {' | '.join(cells)} |")
 
 
 def timeline(cluster, victim):

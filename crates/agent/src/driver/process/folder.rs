@@ -52,13 +52,17 @@ impl Folder {
         self.0.join("runs").join(run.to_string())
     }
 
-    pub fn make(&self, run: u64) -> io::Result<PathBuf> {
+    /// `sync`: it's there after a loss of power, too, and the instance's own folder with it.
+    pub fn make(&self, run: u64, sync: bool) -> io::Result<()> {
         let dir = self.run(run);
         fs::create_dir_all(&dir)?;
         match fs::create_dir(self.work()) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-            _ => Ok(dir),
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
         }
+        // The run's, the instance's, and that of all of them each hold the name of the next one.
+        let above = dir.ancestors().skip(1).take(if sync { 3 } else { 0 });
+        above.into_iter().try_for_each(|dir| File::open(dir)?.sync_all())
     }
 
     pub fn resource(&self) -> io::Result<v1::Resource> {
@@ -114,13 +118,14 @@ pub fn lock(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// An empty file that is there or isn't.
-pub fn mark(file: &Path, there: bool) -> io::Result<()> {
-    if there {
-        return File::create(file).map(drop);
-    }
-    match fs::remove_file(file) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+pub fn mark(dir: &Path, name: &str, there: bool, sync: bool) -> io::Result<()> {
+    let file = dir.join(name);
+    let done = if there { File::create(file).map(drop) } else { fs::remove_file(file) };
+    match done {
+        // It isn't there, and nor may be its folder.
+        Err(e) if !there && e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(()) if sync => File::open(dir)?.sync_all(),
+        done => done,
     }
 }
 

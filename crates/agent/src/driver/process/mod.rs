@@ -21,6 +21,7 @@ use std::{
     ops::RangeInclusive,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    process::Child,
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -44,7 +45,7 @@ use crate::{
         Started, Stop, Target, Trouble,
     },
     health,
-    template::{Limits, Probe, Restart},
+    template::{Limits, Probe, Restart, Template},
 };
 
 /// How the driver works. `new` gives the defaults.
@@ -109,6 +110,8 @@ struct Inner {
     ports: Ports,
     /// The supervisors of what runs, by uid.
     supervisors: Mutex<HashMap<Arc<str>, Arc<OwnedFd>>>,
+    /// Supervisors that said nothing, and may have ended: the kernel keeps each until its end was asked for.
+    unheard: Mutex<Vec<Child>>,
     /// One agent at a time works in a data dir.
     _lock: File,
 }
@@ -121,7 +124,13 @@ impl Process {
         fs::create_dir_all(config.data_dir.join("instances"))?;
         let lock = own(&config.data_dir)?;
         let ports = Ports::new(config.ports.clone());
-        Ok(Self(Arc::new(Inner { config, ports, supervisors: Mutex::default(), _lock: lock })))
+        Ok(Self(Arc::new(Inner {
+            config,
+            ports,
+            supervisors: Mutex::default(),
+            unheard: Mutex::default(),
+            _lock: lock,
+        })))
     }
 
     /// Disk and processes may be slow; the agent's loop must not be.
@@ -212,8 +221,8 @@ impl Driver for Process {
     }
 
     async fn note_stop(&self, id: &Id, stop: bool) -> Result<()> {
-        let file = Folder::of(&self.0.config.data_dir, id).0.join(STOP);
-        self.blocking(move |_| folder::mark(&file, stop).map_err(trouble("noting a stop"))).await
+        let id = id.clone();
+        self.blocking(move |inner| inner.note_stop(&id, stop).map_err(trouble("noting a stop"))).await
     }
 
     async fn forget(&self, id: &Id) -> Result<()> {
@@ -330,14 +339,7 @@ impl Inner {
         }
     }
 
-    fn running(
-        &self,
-        id: &Id,
-        memory: &Memory,
-        pid: i64,
-        supervisor: OwnedFd,
-        child: Option<std::process::Child>,
-    ) -> Started {
+    fn running(&self, id: &Id, memory: &Memory, pid: i64, supervisor: OwnedFd, child: Option<Child>) -> Started {
         let supervisor = Arc::new(supervisor);
         self.supervisors.lock().expect("no holder panics").insert(id.uid.clone(), Arc::clone(&supervisor));
         let folder = self.folder(id);
@@ -358,7 +360,7 @@ impl Inner {
             self.ports.allocate(&launch.id.uid, wanted, &launch.memory.ports).map_err(StartError::Trouble)?;
         folder.save_resource(&launch.resource, sync).map_err(failed("writing instance.pb"))?;
         folder.save_memory(&launch.memory, sync).map_err(failed("writing memory.json"))?;
-        folder.make(run).map_err(failed("making the run's folder"))?;
+        folder.make(run, sync).map_err(failed("making the run's folder"))?;
         folder.prune(run);
         let Launched { mut supervisor, pidfd, said } =
             launch::launch(&self.config, &folder, &launch, lock).map_err(|e| {
@@ -373,7 +375,10 @@ impl Inner {
                 let why = launch::cannot_start(&launch.template, &folder.work(), errno, &at);
                 Err(StartError::CannotStart(Exit::new(How::CannotStart(why), exit::now())))
             }
-            Said::Nothing => Err(StartError::Busy),
+            Said::Nothing => {
+                self.leave(supervisor);
+                Err(StartError::Busy)
+            }
         }
     }
 
@@ -399,12 +404,29 @@ impl Inner {
     }
 
     fn note_ready(&self, id: &Id, ready: bool) -> io::Result<()> {
-        folder::mark(&self.folder(id).run(self.memory(id).run).join("ready"), ready)
+        folder::mark(&self.folder(id).run(self.memory(id).run), "ready", ready, false)
+    }
+
+    /// What must not run twice must not begin again after a loss of power, either.
+    fn note_stop(&self, id: &Id, stop: bool) -> io::Result<()> {
+        let folder = self.folder(id);
+        let spec = folder.resource().ok().and_then(|resource| crate::assigned::spec(&resource));
+        let always = spec.and_then(|spec| spec.template).is_some_and(|t| Template::from(&t).restart == Restart::Always);
+        folder::mark(&folder.0, STOP, stop, !always)
+    }
+
+    /// Looked at later; meanwhile those are let go that have ended.
+    fn leave(&self, supervisor: Child) {
+        let mut unheard = self.unheard.lock().expect("no holder panics");
+        unheard.push(supervisor);
+        unheard.retain_mut(|supervisor| matches!(supervisor.try_wait(), Ok(None)));
     }
 
     fn forget(&self, id: &Id) -> io::Result<()> {
         self.supervisors.lock().expect("no holder panics").remove(&id.uid);
         let folder = self.folder(id);
+        // One that was made for a start that failed has nobody else to remove it.
+        self.config.cgroups.remove(&id.uid, self.memory(id).run);
         if folder.0.exists() {
             let Some(_lock) = folder.lock()? else {
                 return Err(io::Error::other("something is still kept here"));
@@ -449,3 +471,6 @@ fn words(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+use super::*;
+use crate::template::Template;
+
+/// Of this process's children, those that ended and wait for it to ask.
+fn zombies(name: &str) -> usize {
+    let me = i32::try_from(std::process::id()).expect("it's a pid");
+    let entries = fs::read_dir("/proc").expect("there is one").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let named = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
+    pids.filter(|pid| identity::stat(*pid).is_some_and(|s| s.parent == me && s.zombie) && named(*pid)).count()
+}
+
+/// As one that can't be run any more, in the midst of an upgrade.
+#[test]
+fn supervisors_that_end_without_a_word_are_let_go() {
+    let data = tempfile::tempdir().expect("it can be made");
+    let config = Config { cgroups: Cgroups::none(), ..Config::new(data.path().into(), "n1", "/bin/false".into()) };
+    let process = Process::new(config).expect("nobody else works there");
+    let template = Template::from(&v1::InstanceTemplate { command: vec!["true".into()], ..Default::default() });
+    let id = Id { uid: "u".into(), key: Key::new("Instance", "default", "web-0") };
+    let start = |run: u64| {
+        let (resource, template) = (Arc::default(), Arc::new(template.clone()));
+        let memory = Memory { run, ..Memory::default() };
+        let launch = Launch { id: id.clone(), resource, template, memory, contact_left: None };
+        assert!(matches!(process.0.start(launch), Err(StartError::Busy)), "it may be alive");
+    };
+    // The newest ones may end a moment after they were given up.
+    let let_go = |run: u64| {
+        start(run);
+        run >= 10 && zombies("false") <= 5
+    };
+    assert!((1..=40).any(let_go), "{} are kept", zombies("false"));
+}

@@ -13,13 +13,13 @@ use model::{Key, Time};
 use store::{Api, LogSource};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
 };
 
 use crate::{
     Clock, Config, Metrics,
     assigned::View,
-    driver::{Driver, LogPart, LogStream, Result},
+    driver::{Driver, LogPart, LogStream, Result, Trouble},
     feed::Watcher,
     node::Node,
     outbox::Outbox,
@@ -50,7 +50,8 @@ impl Agent {
         Arc::new(Logs::new(Arc::clone(&self.driver), Arc::clone(&self.directory)))
     }
 
-    /// Runs until `shutdown`. An error means that the driver can't tell what is here, so nothing was done.
+    /// Runs until `shutdown`. An error means that it can't go on: the driver can't tell what is here, so nothing was done; or
+    /// a part of the agent panicked. What runs here is left alone in any case.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
         let memory = self.driver.load_node().await?;
         let found = self.driver.observe().await?;
@@ -96,8 +97,14 @@ impl Agent {
             heard: Time::default(),
             tasks: JoinSet::new(),
         };
-        worker.run(found, inbox, shutdown).await;
-        Ok(())
+        let panicked = |error: JoinError| {
+            Trouble(format!("a part of it panicked, which is a defect (its log says where): {error}; start it anew"))
+        };
+        tokio::select! {
+            ended = worker.run(found, inbox, shutdown) => ended.map_err(panicked),
+            // None of them ends by itself.
+            Some(Err(error)) = tasks.join_next() => Err(panicked(error)),
+        }
     }
 
     fn keep_watch(&self, tasks: &mut JoinSet<()>, events: &mpsc::Sender<Event>, relist: Arc<Notify>) {

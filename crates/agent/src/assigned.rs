@@ -71,8 +71,9 @@ pub struct View {
 #[derive(Debug, Default)]
 pub struct Records {
     pub instances: BTreeMap<Arc<str>, Assigned>,
-    /// Records that are there, but can't be read: never taken to be absent.
-    pub unreadable: BTreeSet<Arc<str>>,
+    /// Instances whose records are there, but can't be read: never taken to be absent. By their names, since what can't be
+    /// read at all doesn't even say its uid.
+    pub unreadable: BTreeSet<Key>,
     /// By the uid of the instance that they name.
     pub releases: BTreeMap<Arc<str>, Release>,
     /// What a user vouched for.
@@ -121,19 +122,24 @@ impl View {
     }
 
     /// Nothing says that there is such a record; before a complete snapshot that means nothing.
-    pub fn absent(&self, uid: &str) -> bool {
-        !self.records.instances.contains_key(uid) && !self.records.unreadable.contains(uid)
+    pub fn absent(&self, id: &Id) -> bool {
+        !self.records.instances.contains_key(&id.uid) && !self.records.unreadable.contains(&id.key)
     }
 }
 
 impl Records {
     /// The instance that it's about.
     fn put(&mut self, object: Object) -> Option<Arc<str>> {
-        let resource = object.resource().ok()?;
-        let uid = resource.metadata.as_ref()?.uid.as_str().into();
+        let read = object.resource().ok().and_then(|r| Some((r.metadata.as_ref()?.uid.as_str().into(), r)));
+        let Some((uid, resource)): Option<(Arc<str>, v1::Resource)> = read else {
+            if object.key.kind() == INSTANCE {
+                self.unreadable.insert(object.key);
+            }
+            return None;
+        };
         match object.key.kind() {
             INSTANCE => {
-                self.put_instance(&uid, resource);
+                self.put_instance(object.key, &uid, resource);
                 Some(uid)
             }
             RELEASE => {
@@ -151,13 +157,13 @@ impl Records {
         }
     }
 
-    fn put_instance(&mut self, uid: &Arc<str>, resource: v1::Resource) {
+    fn put_instance(&mut self, key: Key, uid: &Arc<str>, resource: v1::Resource) {
         match Assigned::read(resource) {
             Some(assigned) => {
-                self.unreadable.remove(uid);
+                self.unreadable.remove(&key);
                 self.instances.insert(uid.clone(), assigned);
             }
-            None => drop(self.unreadable.insert(uid.clone())),
+            None => drop(self.unreadable.insert(key)),
         }
     }
 
@@ -165,7 +171,7 @@ impl Records {
         match change {
             Change::Put(object) => self.put(object),
             Change::Deleted { key, uid, .. } if key.kind() == INSTANCE => {
-                self.unreadable.remove(uid.as_str());
+                self.unreadable.remove(&key);
                 self.instances.remove(uid.as_str());
                 Some(uid.as_str().into())
             }

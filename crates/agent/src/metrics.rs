@@ -40,6 +40,8 @@ pub struct Metrics {
     pub(crate) linked: Gauge,
     /// 1 once it was told everything that is assigned to its node.
     pub(crate) told: Gauge,
+    /// 1 while a watch tells it what changes.
+    pub(crate) hears: Gauge,
 }
 
 impl Metrics {
@@ -51,9 +53,10 @@ impl Metrics {
 
     /// Whether it does what is declared for its node: it's granted a session, knows what is assigned, and can work.
     pub fn ready(&self) -> Result<(), String> {
-        match (self.linked.get(), self.told.get(), self.trouble.get()) {
+        match (self.linked.get(), self.told.get(), self.hears.get(), self.trouble.get()) {
             (0, ..) => Err("no server granted it a session".into()),
-            (_, 0, _) => Err("it wasn't told yet what is assigned to its node".into()),
+            (_, 0, ..) => Err("it wasn't told yet what is assigned to its node".into()),
+            (_, _, 0, _) => Err("no server tells it at present what changes; it asks again".into()),
             (.., 1) => Err("the node can't do its work; see the Node's conditions".into()),
             _ => Ok(()),
         }

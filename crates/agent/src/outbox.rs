@@ -17,6 +17,15 @@ pub const BATCH_MAX: usize = 100;
 /// Encoded bytes of one batch, a quarter of what a transaction takes.
 pub const BATCH_BYTES_MAX: usize = 256 * 1024;
 
+/// What became of a batch that wasn't committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// It may go well next time.
+    Retry,
+    /// The same will never be taken: something in it is wrong.
+    Refused,
+}
+
 #[derive(Debug, Default)]
 pub struct Outbox {
     waiting: BTreeSet<Arc<str>>,
@@ -28,6 +37,8 @@ pub struct Outbox {
     node: Option<v1::NodeStatus>,
     node_known: Option<v1::NodeStatus>,
     node_in_flight: Option<v1::NodeStatus>,
+    /// The next batch holds no more than that: something in a larger one is refused, and looked for.
+    suspects_max: Option<usize>,
 }
 
 impl Outbox {
@@ -58,16 +69,22 @@ impl Outbox {
         if self.busy {
             return None;
         }
+        self.node_in_flight = self.node.clone().filter(|node| self.node_known.as_ref() != Some(node));
+        let most = match self.suspects_max {
+            None => BATCH_MAX,
+            // By itself first.
+            Some(_) if self.node_in_flight.is_some() => 0,
+            Some(most) => most,
+        };
         let mut bytes = 0;
         while bytes < BATCH_BYTES_MAX
-            && self.in_flight.len() < BATCH_MAX
+            && self.in_flight.len() < most
             && let Some(uid) = self.waiting.pop_first()
         {
             let Some(report) = now(&uid).filter(|report| self.known.get(&uid) != Some(report)) else { continue };
             bytes += report.encoded_len();
             self.in_flight.push((uid, report));
         }
-        self.node_in_flight = self.node.clone().filter(|node| self.node_known.as_ref() != Some(node));
         if self.in_flight.is_empty() && self.node_in_flight.is_none() {
             return None;
         }
@@ -82,6 +99,7 @@ impl Outbox {
         if !self.is_in_flight(sequence) {
             return;
         }
+        let alone = self.in_flight.is_empty();
         for key in refused {
             tracing::debug!(%key, "report refused: its record is gone, or another's");
         }
@@ -92,13 +110,22 @@ impl Outbox {
             self.known.insert(uid, report);
         }
         self.node_known = self.node_in_flight.take().or(self.node_known.take());
+        // The node's own says nothing of the others.
+        self.suspects_max = self.suspects_max.filter(|_| alone);
         self.busy = false;
     }
 
-    /// It may or may not have been committed: say it again, as it is then.
-    pub fn failed(&mut self, sequence: u64) {
+    /// It may or may not have been committed: say it again, as it is then. But what is refused alone isn't said again
+    /// before it changes, so that it doesn't keep the others from being told.
+    pub fn failed(&mut self, sequence: u64, how: Failed) {
         if !self.is_in_flight(sequence) {
             return;
+        }
+        let count = self.in_flight.len() + usize::from(self.node_in_flight.is_some());
+        match how {
+            Failed::Retry => {}
+            Failed::Refused if count > 1 => self.suspects_max = Some(self.in_flight.len().div_ceil(2)),
+            Failed::Refused => return self.give_up(),
         }
         for (uid, _) in self.in_flight.drain(..) {
             self.known.remove(&uid);
@@ -107,6 +134,18 @@ impl Outbox {
         if self.node_in_flight.take().is_some() {
             self.node_known = None;
         }
+        self.busy = false;
+    }
+
+    fn give_up(&mut self) {
+        for (uid, report) in self.in_flight.drain(..) {
+            tracing::error!(%uid, "what is seen of this instance can't be reported, and isn't until it changes");
+            self.known.insert(uid, report);
+        }
+        if self.node_in_flight.is_some() {
+            tracing::error!("what is seen of the node can't be reported, and isn't until it changes");
+        }
+        self.node_known = self.node_in_flight.take().or(self.node_known.take());
         self.busy = false;
     }
 

@@ -87,14 +87,14 @@ impl Slot {
     }
 
     /// Of what the driver has. With what is to be attended to, where it runs.
-    pub fn adopt(found: Found) -> Option<(Self, Option<Started>)> {
+    pub fn adopt(found: Found, now: Time) -> Option<(Self, Option<Started>)> {
         let mut slot = Self::new(&Assigned::read(found.resource)?);
         slot.trace = None;
         slot.remember(found.memory);
         slot.seen.ready_noted = found.ready;
         slot.seen.stop_noted = Some(found.stop);
         slot.explicit = found.stop;
-        let started = slot.look(found.run);
+        let started = slot.look(found.run, now);
         Some((slot, started))
     }
 
@@ -119,12 +119,12 @@ impl Slot {
         self.stray_stop = false;
     }
 
-    pub fn look(&mut self, run: FoundRun) -> Option<Started> {
+    pub fn look(&mut self, run: FoundRun, now: Time) -> Option<Started> {
         let (run, started) = match run {
             FoundRun::Never => (Run::Never, None),
             FoundRun::Exited(exit) => {
                 self.works();
-                (Run::Exited(exit), None)
+                (Run::Exited(self.timed(exit, now)), None)
             }
             FoundRun::Broken => (Run::Broken, None),
             FoundRun::Unknown(why) => {
@@ -188,7 +188,16 @@ impl Slot {
         Launch { id: self.id.clone(), resource, template, memory, contact_left }
     }
 
-    pub fn ended(&mut self, mut exit: Exit) {
+    /// Ends are dated by the machine's clock, and the agent's own only began by it: one that was set since, or stood still
+    /// while the machine slept, would hold up the next start, or let it come at once, again and again. An end before the
+    /// start, or yet to come, is one of now.
+    fn timed(&self, exit: Exit, now: Time) -> Exit {
+        let possible = self.seen.started <= exit.time && exit.time <= now;
+        Exit { time: if possible { exit.time } else { now }, ..exit }
+    }
+
+    pub fn ended(&mut self, exit: Exit, now: Time) {
+        let mut exit = self.timed(exit, now);
         if self.seen.dead {
             exit.unwell.clone_from(&self.trouble);
         }

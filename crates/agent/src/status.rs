@@ -105,7 +105,17 @@ fn conditions(facts: &Facts<'_>, phase: &str, backoff: &Backoff) -> Vec<v1::Cond
         (_, "Stopping") => condition("Ready", Some(false), "Stopping", ""),
         (_, phase) => condition("Ready", Some(false), reason(phase), trouble),
     });
-    conditions
+    conditions.into_iter().map(|condition| v1::Condition { message: cut(condition.message), ..condition }).collect()
+}
+
+/// Of one message. What a template says, or a check is answered, may be of any length, and a report holds many of these.
+const MESSAGE_CHARS_MAX: usize = 2048;
+
+fn cut(message: String) -> String {
+    match message.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((at, _)) => format!("{}...", &message[..at]),
+        None => message,
+    }
 }
 
 fn reason(phase: &str) -> &'static str {

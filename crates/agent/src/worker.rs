@@ -19,7 +19,7 @@ use model::{Key, Revision, Time};
 use store::{Api, WatchItem};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
     time::sleep_until,
 };
 
@@ -135,14 +135,14 @@ impl Worker {
         found: Vec<Found>,
         mut inbox: mpsc::Receiver<Event>,
         shutdown: impl Future<Output = ()>,
-    ) {
+    ) -> Result<(), JoinError> {
         tokio::pin!(shutdown);
         self.adopt(found);
         loop {
             let wake = self.wakes.first().map(|(time, _)| self.clock.instant(*time));
             tokio::select! {
                 biased;
-                () = &mut shutdown => return,
+                () = &mut shutdown => return Ok(()),
                 Some(event) = inbox.recv() => {
                     self.hear(event);
                     while let Ok(event) = inbox.try_recv() {
@@ -153,13 +153,16 @@ impl Worker {
             }
             self.flush();
             self.metrics.instances.set(self.slots.len() as u64);
-            while self.tasks.try_join_next().is_some() {}
+            // What one that panicked was about to answer would be waited for for ever.
+            while let Some(ended) = self.tasks.try_join_next() {
+                ended?;
+            }
         }
     }
 
     fn adopt(&mut self, found: Vec<Found>) {
         for found in found {
-            let Some((slot, started)) = Slot::adopt(found) else { continue };
+            let Some((slot, started)) = Slot::adopt(found, self.clock.now()) else { continue };
             let (uid, carried) = (slot.id.uid.clone(), slot.seen.ready_noted);
             self.enter(slot);
             if let Some(started) = started {
@@ -178,8 +181,12 @@ impl Worker {
 
     fn hear(&mut self, event: Event) {
         match event {
-            Event::Feed(Feed::Broken) => self.view.broken(),
+            Event::Feed(Feed::Broken) => {
+                self.metrics.hears.set(0);
+                self.view.broken();
+            }
             Event::Feed(Feed::Item(item)) => {
+                self.metrics.hears.set(1);
                 // Only these say that what is known is also new.
                 let heard = matches!(item, WatchItem::Bookmark(_) | WatchItem::SnapshotEnd { .. });
                 let live = matches!(item, WatchItem::Changes(_));
@@ -211,7 +218,7 @@ impl Worker {
                             }
                             slot.found(finding);
                         }
-                        News::Ended(Ended::Exit(exit)) => slot.ended(exit),
+                        News::Ended(Ended::Exit(exit)) => slot.ended(exit, self.clock.now()),
                         News::Ended(Ended::Broken) => slot.seen.run = Run::Broken,
                     }
                     self.step(&uid);
@@ -288,7 +295,7 @@ impl Worker {
         match self.view.records.instances.get(&slot.id.uid) {
             Some(Assigned { deleting: true, .. }) => Want::Stop,
             Some(_) => Want::Run,
-            None if self.view.incarnation.is_none() || !self.view.absent(&slot.id.uid) => Want::Unknown,
+            None if self.view.incarnation.is_none() || !self.view.absent(&slot.id) => Want::Unknown,
             None if slot.explicit || self.view.records.releases.contains_key(&slot.id.uid) => Want::Forget,
             None => Want::Stray { stop: slot.stray_stop },
         }

@@ -32,6 +32,8 @@ struct State {
     ended: BTreeSet<String>,
     attach: u64,
     down: bool,
+    /// Whoever asks for that panics.
+    panics: Option<Asked>,
     cut_short: bool,
     snapshots: usize,
     /// The node is another machine's.
@@ -39,6 +41,12 @@ struct State {
     batches: Vec<v1::ReportBatch>,
     hellos: Vec<v1::NodeHello>,
     node: Option<v1::NodeStatus>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Watch,
+    Report,
 }
 
 impl Server {
@@ -98,6 +106,15 @@ impl Server {
     /// Watches break, and nothing answers until it's up again.
     pub fn set_down(&self, down: bool) {
         self.change(|state| state.down = down);
+    }
+
+    pub fn set_panics(&self, asked: Asked) {
+        self.change(|state| state.panics = Some(asked));
+    }
+
+    fn may_panic(&self, asked: Asked) {
+        let panics = self.state.lock().unwrap().panics;
+        assert_ne!(panics, Some(asked), "as the test wants");
     }
 
     pub fn set_taken(&self, taken: bool) {
@@ -238,6 +255,7 @@ impl Store for Server {
 
     async fn watch(&self, options: WatchOptions) -> Result<WatchStream> {
         self.up()?;
+        self.may_panic(Asked::Watch);
         let mut state = self.state.lock().unwrap();
         let resumed = options.resume.filter(|token| token.incarnation == state.incarnation);
         let (first, from) = match resumed {
@@ -350,6 +368,7 @@ impl Api for Server {
         batch: v1::ReportBatch,
     ) -> Result<(Revision, Vec<Key>)> {
         self.up()?;
+        self.may_panic(Asked::Report);
         let Fence::Session { session, attach } = fence else { return not_here() };
         self.change(|state| {
             if !state.sessions.contains(&session) || state.attach != attach {

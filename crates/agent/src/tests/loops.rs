@@ -1,12 +1,18 @@
 //! The loop's promises, one by one.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use api::v1;
 use model::Key;
 
-use super::{double::Server, world::*};
-use crate::driver::{Driver, How};
+use super::{
+    double::{Asked, Server},
+    world::*,
+};
+use crate::{
+    Agent, Clock, Config,
+    driver::{Driver, How, sim},
+};
 
 fn phases(world: &World, name: &str) -> Vec<String> {
     world.server.reports(&key(name)).into_iter().map(|r| r.status.unwrap().phase).collect()
@@ -538,4 +544,17 @@ async fn what_works_on_a_full_disk_does_not_hide_that_it_is_full() {
     world.after(1).await;
     assert_eq!(world.sim.running(), keys[1..], "what was asked to go goes");
     assert_eq!(node_says(&world), [("DriverWorks".into(), "CannotWrite".into())]);
+}
+
+/// It would look alive, and never hear of anything, or never say anything, again.
+#[tokio::test(start_paused = true)]
+async fn an_agent_of_which_a_part_panicked_ends() {
+    for asked in [Asked::Watch, Asked::Report] {
+        let (server, driver) = (Server::new(), sim::Sim::new(sim::Config::default(), Clock::start()));
+        server.set_panics(asked);
+        server.assign(instance("web-0", v1::InstanceTemplate::default()));
+        let running = Agent::new(Config::new("n1"), Arc::new(driver), server).run(std::future::pending());
+        let ended = tokio::time::timeout(Duration::from_secs(600), running).await.expect("it ends");
+        assert!(ended.is_err_and(|trouble| trouble.0.contains("panicked")), "{asked:?}");
+    }
 }

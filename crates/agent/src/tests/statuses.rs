@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::v1;
 use expect_test::{Expect, expect};
 use model::Time;
 
@@ -16,8 +17,7 @@ fn exited(how: How) -> Run {
     Run::Exited(Exit::new(how, Time::from_millis(1_000)))
 }
 
-/// Phase, readiness, and each condition.
-fn check(want: Want, run: Run, change: impl FnOnce(&mut Seen), trouble: Option<&str>, expected: Expect) {
+fn told(want: Want, run: Run, change: impl FnOnce(&mut Seen), trouble: Option<&str>) -> v1::InstanceStatus {
     let mut seen = Seen {
         run,
         restart: Restart::Always,
@@ -43,7 +43,12 @@ fn check(want: Want, run: Run, change: impl FnOnce(&mut Seen), trouble: Option<&
         unenforced: None,
         trouble,
     };
-    let status = status(&facts, &Backoff::default());
+    status(&facts, &Backoff::default())
+}
+
+/// Phase, readiness, and each condition.
+fn check(want: Want, run: Run, change: impl FnOnce(&mut Seen), trouble: Option<&str>, expected: Expect) {
+    let status = told(want, run, change, trouble);
     let mut text = format!("{} ready={} pid={}\n", status.phase, status.ready, status.pid);
     for c in status.conditions {
         text += &format!("{}={} {} {}", c.r#type, c.status, c.reason, c.message);
@@ -194,4 +199,13 @@ fn what_ended() {
             Ready=False BackOff writing memory.json: No space left on device
         "#]],
     );
+}
+
+/// A command may be as long as a spec, and the message repeats it.
+#[test]
+fn no_message_is_endless() {
+    let why = format!("command not found: {}", "\u{e4}".repeat(200_000));
+    let status = told(Want::Run, exited(How::CannotStart(why)), same, None);
+    let long: usize = status.conditions.iter().map(|condition| condition.message.len()).max().unwrap_or(0);
+    assert!((2048..10_000).contains(&long), "{long} bytes");
 }

@@ -6,11 +6,15 @@ use api::v1;
 use model::Time;
 
 use crate::{
-    driver::{Exit, How, NodeMemory},
+    assigned::Assigned,
+    driver::{Exit, How, Memory, NodeMemory},
+    metrics::Metrics,
     node::{Confirmation, Doubt, Missing, Trust, trust},
-    outbox::Outbox,
+    outbox::{Failed, Outbox},
     plan::*,
+    slot::Slot,
     template::{Probe, Restart, Template, expand, port_variable},
+    tests::world::instance,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -271,7 +275,7 @@ fn the_outbox_coalesces_and_never_repeats_itself() {
     outbox.acknowledged(first.sequence, &[]);
     let second = outbox.next(running).unwrap();
     assert_eq!(uids(&second), ["b"], "what is known isn't said again");
-    outbox.failed(second.sequence);
+    outbox.failed(second.sequence, Failed::Retry);
     let third = outbox.next(|uid| Some(report(uid, "BackOff"))).unwrap();
     assert_eq!(third.instances, [report("b", "BackOff")], "as it is by then");
     outbox.acknowledged(second.sequence, &[]);
@@ -310,8 +314,75 @@ fn the_nodes_status_is_told_once() {
     outbox.set_node(changed.clone());
     let batch = outbox.next(|_| None).unwrap();
     assert_eq!(batch.node, Some(changed));
-    outbox.failed(batch.sequence);
+    outbox.failed(batch.sequence, Failed::Retry);
     let batch = outbox.next(|_| None).unwrap();
     outbox.acknowledged(batch.sequence, &[]);
     assert_eq!(outbox.next(|_| None), None);
+}
+
+/// The machine's clock was set, or it slept, since the agent began; supervisors date ends by it.
+#[test]
+fn an_end_that_cannot_be_so_is_one_of_now() {
+    let backoff = Backoff::default();
+    let again = |failures: u32, end: i64| {
+        let resource = instance("web-0", v1::InstanceTemplate::default());
+        let mut slot = Slot::new(&Assigned::read(resource).unwrap());
+        slot.remember(Memory { run: 1, started: at(100), failures, ..Memory::default() });
+        slot.ended(Exit::new(How::Code(1), at(end)), at(105));
+        plan(Want::Run, &slot.seen, &backoff, at(105))
+    };
+    assert_eq!(again(0, 104), Action::Start { again: true });
+    assert_eq!(again(0, 4_000), Action::Start { again: true }, "not in an hour");
+    assert_eq!(again(3, 103), Action::Wait(at(107)), "by its own time");
+    assert_eq!(again(3, 10), Action::Wait(at(109)), "not at once, again and again");
+}
+
+/// What the store takes; the rest is refused for good, as something too large is.
+fn tell(outbox: &mut Outbox, takes: impl Fn(&v1::ReportBatch) -> bool) -> Vec<String> {
+    let mut told = Vec::new();
+    for _ in 0..1_000 {
+        let Some(batch) = outbox.next(|uid| Some(report(uid, "Running"))) else { return told };
+        if takes(&batch) {
+            told.extend(uids(&batch).into_iter().map(str::to_owned));
+            outbox.acknowledged(batch.sequence, &[]);
+        } else {
+            outbox.failed(batch.sequence, Failed::Refused);
+        }
+    }
+    panic!("it goes on for ever");
+}
+
+#[test]
+fn what_can_never_be_reported_keeps_nothing_else_from_being() {
+    let all: Vec<String> = (0..250).map(|n| format!("{n:03}")).collect();
+    let bad = ["007", "099", "249"];
+    let mut outbox = Outbox::default();
+    outbox.set_node(v1::NodeStatus { driver: "sim".into(), ..Default::default() });
+    all.iter().for_each(|uid| outbox.mark(&uid.as_str().into()));
+    let good = |batch: &v1::ReportBatch| !uids(batch).iter().any(|uid| bad.contains(uid));
+    let told = tell(&mut outbox, good);
+    let expected: Vec<&String> = all.iter().filter(|uid| !bad.contains(&uid.as_str())).collect();
+    assert_eq!(told.iter().collect::<Vec<_>>(), expected, "each once, in order");
+    outbox.mark(&"007".into());
+    assert_eq!(outbox.next(|uid| Some(report(uid, "Running"))), None, "not again, as it was");
+    assert!(outbox.next(|uid| Some(report(uid, "BackOff"))).is_none(), "nothing changed of the others");
+    outbox.mark(&"007".into());
+    assert_eq!(uids(&outbox.next(|uid| Some(report(uid, "BackOff"))).unwrap()), ["007"], "but when it changes");
+}
+
+#[test]
+fn a_node_that_can_never_be_reported_keeps_no_instance_from_being() {
+    let mut outbox = Outbox::default();
+    outbox.set_node(v1::NodeStatus { driver: "sim".into(), ..Default::default() });
+    ["a", "b"].iter().for_each(|uid| outbox.mark(&(*uid).into()));
+    assert_eq!(tell(&mut outbox, |batch| batch.node.is_none()), ["a", "b"]);
+}
+
+#[test]
+fn an_agent_that_is_told_nothing_any_more_is_not_ready() {
+    let metrics = Metrics::default();
+    [&metrics.linked, &metrics.told, &metrics.hears].iter().for_each(|gauge| gauge.set(1));
+    assert_eq!(metrics.ready(), Ok(()));
+    metrics.hears.set(0);
+    assert!(metrics.ready().is_err());
 }

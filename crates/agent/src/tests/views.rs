@@ -4,11 +4,18 @@ use model::{Key, Object, Revision, Time};
 use store::{Change, Group, WatchItem};
 
 use super::world::instance;
-use crate::assigned::{Changed, View};
+use crate::{
+    assigned::{Changed, View},
+    driver::Id,
+};
 
 fn object(name: &str) -> Object {
     let resource = instance(name, Default::default());
     Object { key: Key::new("Instance", "default", name), revision: Revision(1), bytes: Object::encode(resource) }
+}
+
+fn id(name: &str) -> Id {
+    Id { uid: format!("uid-of-{name}").into(), key: object(name).key }
 }
 
 fn start() -> WatchItem {
@@ -54,7 +61,7 @@ fn changes_name_whom_they_are_about() {
     let gone = Change::Deleted { key, uid: "uid-of-a".into(), revision: Revision(3), left: false };
     assert_eq!(view.apply(change(gone)).uids, ["uid-of-a".into()].into());
     assert_eq!(names(&view), ["b"]);
-    assert!(view.absent("uid-of-a"));
+    assert!(view.absent(&id("a")));
 }
 
 #[test]
@@ -66,7 +73,21 @@ fn a_record_that_cannot_be_read_is_not_absent() {
     view.apply(start());
     view.apply(WatchItem::Snapshot(vec![broken]));
     view.apply(WatchItem::SnapshotEnd { revision: Revision(1) });
-    assert!(names(&view).is_empty() && !view.absent("uid-of-a"));
+    assert!(names(&view).is_empty() && !view.absent(&id("a")));
     view.apply(change(Change::Put(object("a"))));
     assert_eq!(names(&view), ["a"]);
+}
+
+/// Not even its uid.
+#[test]
+fn a_record_of_which_nothing_can_be_read_is_not_absent() {
+    let mut view = View::default();
+    let broken = Object { bytes: vec![0xff].into(), ..object("a") };
+    view.apply(start());
+    view.apply(WatchItem::Snapshot(vec![broken]));
+    view.apply(WatchItem::SnapshotEnd { revision: Revision(1) });
+    assert!(names(&view).is_empty() && !view.absent(&id("a")) && view.absent(&id("b")));
+    let gone = Change::Deleted { key: object("a").key, uid: "uid-of-a".into(), revision: Revision(3), left: false };
+    view.apply(change(gone));
+    assert!(view.absent(&id("a")));
 }

@@ -92,7 +92,7 @@ impl Worker {
                     }
                     Err(StartError::CannotStart(exit)) => {
                         self.metrics.cannot_start.add(1);
-                        slot.ended(exit);
+                        slot.ended(exit, now);
                     }
                     Ok(started) => {
                         self.metrics.has_started(memory.run > 1, now.since(since));
@@ -110,7 +110,7 @@ impl Worker {
             }
             Done::Looked(Ok(FoundRun::Unknown(why))) => slot.trouble(why, now),
             Done::Looked(Ok(found)) => {
-                if let Some(started) = slot.look(found) {
+                if let Some(started) = slot.look(found, now) {
                     self.attend(uid, started, carried);
                 }
             }
@@ -126,7 +126,7 @@ impl Worker {
                     return self.stop_noted(uid, true, outcome);
                 }
             }
-            Done::Cleaned(Ok(exit)) => slot.ended(exit),
+            Done::Cleaned(Ok(exit)) => slot.ended(exit, now),
             Done::Noted(ready, Ok(())) => {
                 slot.seen.ready_noted = ready;
                 slot.works();

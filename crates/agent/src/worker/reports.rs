@@ -4,11 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use api::v1;
 use model::{Key, Revision};
-use store::{Class, Note, Transaction, Write};
+use store::{Class, Error, Note, Transaction, Write};
 
 use super::{Event, START_QUIET, Worker};
 use crate::{
     assigned::Release,
+    outbox::Failed,
     plan::Want,
     session::{Keeper, Link},
     trace,
@@ -88,7 +89,14 @@ impl Worker {
                 tracing::warn!(node = %self.config.node, %error, "a report failed");
                 self.report_failures = self.report_failures.saturating_add(1);
                 self.metrics.report_failed.add(1);
-                self.outbox.failed(sequence);
+                self.outbox.failed(
+                    sequence,
+                    match error {
+                        // Of what is in it. A denial isn't: it may be of the store's own making, and pass.
+                        Error::Invalid(_) | Error::TooLarge(_) | Error::Corrupt(_) => Failed::Refused,
+                        _ => Failed::Retry,
+                    },
+                );
                 if error.class() == Class::Fenced {
                     self.doubt.notify_one();
                 }

@@ -144,10 +144,7 @@ pub async fn look_after(
     let metrics = agent.metrics();
     pages.add(metrics.clone());
     pages.check("agent", move || metrics.ready());
-    agent
-        .run(asked(shutdown))
-        .await
-        .map_err(|trouble| anyhow::anyhow!("the agent can't tell what runs here: {trouble}"))
+    agent.run(asked(shutdown)).await.map_err(|trouble| anyhow::anyhow!("the agent can't go on: {trouble}"))
 }
 
 fn processes(node: &str, data_dir: &Path, offer: &Offer) -> anyhow::Result<process::Process> {

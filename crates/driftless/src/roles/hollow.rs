@@ -64,5 +64,5 @@ async fn look_after_some(
     });
     let ended = try_join_all(running.map(tokio::spawn)).await?;
     let ended: Result<Vec<()>, _> = ended.into_iter().collect();
-    ended.map(drop).map_err(|trouble| anyhow::anyhow!("an agent can't tell what runs on its node: {trouble}"))
+    ended.map(drop).map_err(|trouble| anyhow::anyhow!("an agent can't go on: {trouble}"))
 }

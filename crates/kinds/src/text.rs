@@ -29,17 +29,20 @@ pub fn held_by(key: &model::Key, finalizer: &str) -> String {
     )
 }
 
+/// A million cores.
+const CPU_MILLIS_MAX: u64 = 1_000_000_000;
+
 /// Cores as thousandths: "2", "0.5", "500m". Empty: 0.
 pub fn cpu_millis(text: &str) -> Option<u64> {
     if text.is_empty() {
         return Some(0);
     }
     match text.strip_suffix('m') {
-        Some(millis) => millis.parse().ok(),
+        Some(millis) => millis.parse().ok().filter(|millis| *millis <= CPU_MILLIS_MAX),
         None => {
             let cores: f64 = text.parse().ok()?;
             let millis = cores * 1_000.0;
-            (cores.is_finite() && (0.0..=1e9).contains(&millis)).then_some(millis.round() as u64)
+            (0.0..=CPU_MILLIS_MAX as f64).contains(&millis).then_some(millis.round() as u64)
         }
     }
 }
@@ -89,5 +92,17 @@ impl Checker {
     pub fn read<T>(&mut self, value: Option<T>, fallback: T, field: &str, message: impl Into<String>) -> T {
         self.require(value.is_some(), field, message);
         value.unwrap_or(fallback)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_bounds() {
+        assert_eq!(["500m", "0.5", "1000000000m"].map(cpu_millis), [Some(500), Some(500), Some(1_000_000_000)]);
+        assert_eq!(["1000000001m", "18446744073709551615m", "NaN", "inf", "-1"].map(cpu_millis), [None; 5]);
+        assert_eq!(["1Gi", "18446744073709551615Ki"].map(memory_bytes), [Some(1 << 30), None]);
     }
 }

@@ -205,9 +205,9 @@ impl Room {
     }
 
     fn add(&mut self, item: &Item, instance: &Instance) {
-        self.cpu_millis += signed(instance.cpu_millis);
-        self.memory_bytes += signed(instance.memory_bytes);
-        self.instances += 1;
+        self.cpu_millis = self.cpu_millis.saturating_add(signed(instance.cpu_millis));
+        self.memory_bytes = self.memory_bytes.saturating_add(signed(instance.memory_bytes));
+        self.instances = self.instances.saturating_add(1);
         *self.owners.entry(item.owner_uid().into()).or_default() += 1;
     }
 
@@ -216,8 +216,8 @@ impl Room {
             return Some(closed.into());
         }
         let most = if self.capacity.instances > 0 { self.capacity.instances } else { INSTANCES_DEFAULT };
-        let cpu = self.capacity.cpu_millis - self.cpu_millis;
-        let memory = self.capacity.memory_bytes - self.memory_bytes;
+        let cpu = self.capacity.cpu_millis.saturating_sub(self.cpu_millis);
+        let memory = self.capacity.memory_bytes.saturating_sub(self.memory_bytes);
         if self.instances >= most {
             Some(format!("full ({most} instances)"))
         } else if signed(instance.cpu_millis) > cpu.max(0) {

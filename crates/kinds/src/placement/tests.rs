@@ -1,6 +1,7 @@
 use api::v1;
 use expect_test::{Expect, expect};
 use model::Key;
+use prost::Message;
 
 use super::{KIND, NAME, Placements, SPEC};
 use crate::{
@@ -73,4 +74,16 @@ fn says_per_node_what_did_not_fit() {
     let status: v1::InstanceStatus = prost::Message::decode(status.value.as_slice()).unwrap();
     expect!["fits on no node: n1: 1000m cpu free, 64000m asked for; n2: 8000m cpu free, 64000m asked for; n3: 8000m cpu free, 64000m asked for; n4: cordoned"]
         .assert_eq(&status.conditions[0].message);
+}
+
+/// An agent may say anything.
+#[test]
+fn a_node_with_less_than_nothing_takes_nothing() {
+    let mut world = world(&[("n2", i64::MIN, 10)], "new-0? new-1?");
+    ["web-new-0", "web-new-1"].iter().for_each(|name| asks_for(&mut world, name, "1"));
+    let placed = world.get(&Key::new(instance::KIND, "default", "web-new-0")).unwrap().resource.clone();
+    let mut spec = v1::InstanceSpec::decode(placed.spec.unwrap().value.as_slice()).unwrap();
+    spec.node = "n2".into();
+    put(&mut world, placed.metadata.unwrap(), any(instance::SPEC, &spec), None);
+    check(&world, expect!["explain web-new-1 (Unplaceable)"]);
 }

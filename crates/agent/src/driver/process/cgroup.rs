@@ -80,7 +80,7 @@ impl Root {
     }
 
     fn settings(&self, limits: &Limits) -> Vec<(&PathBuf, Version, &'static str, String)> {
-        let quota = limits.cpu_millis.map(|millis| (millis * PERIOD / 1000).max(1000));
+        let quota = limits.cpu_millis.map(|millis| (millis.saturating_mul(PERIOD) / 1000).max(1000));
         let by_version = [
             (
                 "memory",

@@ -87,8 +87,9 @@ impl Embedded {
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
         let writer = Writer::new(published.clone(), jobs, slot.clone(), opener);
         let name = "store-writer".to_owned();
+        let closes = Closes(published.clone());
         let spawned = thread::Builder::new().name(name).spawn(move || {
-            let _held_while_writing = lock;
+            let (_held_while_writing, _closes) = (lock, closes);
             writer.run();
         });
         let thread = spawned.map_err(|source| OpenError::Io { dir: dir.into(), source })?;
@@ -105,6 +106,18 @@ impl Embedded {
         if !matches!(joined, Ok(None | Some(Ok(())))) {
             tracing::error!("the store's writer had panicked");
         }
+    }
+}
+
+/// Without its writer a store is closed, also where the writer panicked: it would answer reads, and look alive.
+struct Closes(Arc<Published>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!("the store's writer panicked, which is a defect; the store is closed");
+        }
+        self.0.close();
     }
 }
 

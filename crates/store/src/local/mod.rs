@@ -99,8 +99,12 @@ impl<E: Engine> Store for Local<E> {
         self.engine.execute(prepared.bytes, move |draft| draft.commit(prepared)).await
     }
 
+    /// Whoever can't be written to must not pass for a store that is there.
     async fn head(&self) -> Result<Head> {
-        Ok(self.published.read().head())
+        match self.published.is_closed() {
+            true => Err(closed()),
+            false => Ok(self.published.read().head()),
+        }
     }
 
     async fn coordination(&self) -> Result<CoordinationStream> {

@@ -75,6 +75,10 @@ impl Published {
         self.progress.subscribe()
     }
 
+    pub fn is_closed(&self) -> bool {
+        self.progress.borrow().closed
+    }
+
     /// Ends every open stream.
     pub fn close(&self) {
         self.progress.send_modify(|progress| progress.closed = true);

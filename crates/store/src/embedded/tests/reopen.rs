@@ -9,6 +9,7 @@ use super::open;
 use crate::{
     ClaimChange, Cluster, Error, HistoryQuery, LogEntry, OpenError, SessionOpen, Store, Transaction, WatchOptions,
     conformance::{Coordinated, Reader, create, put, resource, shown},
+    local::Engine,
 };
 
 fn session(id: &str) -> SessionOpen {
@@ -131,4 +132,19 @@ async fn a_crash_while_it_was_made_leaves_nothing_in_the_way() {
     let revision =
         store.commit(Transaction { writes: vec![put(resource("web"), Revision::ZERO)], ..Default::default() });
     assert_eq!(revision.await, Ok(Revision(1)));
+}
+
+#[tokio::test]
+async fn a_store_whose_writer_panicked_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut states = store.coordination().await.unwrap();
+    states.next().await.unwrap().unwrap();
+    let died = store.engine.execute(0, |_draft| -> crate::Result<()> { panic!("defective") }).await;
+    assert!(matches!(died, Err(Error::OutcomeUnknown(_))), "{died:?}");
+    assert!(states.next().await.unwrap().is_err(), "whoever listens is told");
+    assert!(store.head().await.is_err(), "whoever asks whether it's there, too");
+    drop(store);
+    let again = open(dir.path());
+    create(&again, "web").await;
 }

@@ -133,6 +133,14 @@ pub fn duration(text: &str) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(number * seconds_each).context("out of range")
 }
 
+/// A time between two doings of something: none at all would be a hot loop.
+pub fn period(text: &str) -> anyhow::Result<Duration> {
+    const MIN: Duration = Duration::from_millis(10);
+    let period = duration(text)?;
+    anyhow::ensure!(period >= MIN, "at least {MIN:?}");
+    Ok(period)
+}
+
 /// "2026-01-31T08:00:00Z", or how long ago: "10m".
 pub fn since(text: &str) -> anyhow::Result<Time> {
     match text.parse::<prost_types::Timestamp>() {
@@ -203,6 +211,12 @@ mod tests {
         for wrong in ["", "10", "s", "-1s", "1e400s", "1 s", "1d"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_period_is_never_nothing() {
+        assert_eq!(period("10ms").unwrap(), Duration::from_millis(10));
+        assert!(period("0s").is_err() && period("9ms").is_err());
     }
 
     #[test]

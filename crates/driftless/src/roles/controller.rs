@@ -25,10 +25,10 @@ pub struct Args {
     #[arg(long)]
     name: Option<String>,
     /// About how often every resource is looked at again, whatever events say.
-    #[arg(long, value_parser = words::duration, value_name = "DURATION", default_value = "30s")]
+    #[arg(long, value_parser = words::period, value_name = "DURATION", default_value = "30s")]
     sweep: Duration,
     /// How long its session outlives its silence; what it owns is taken over then. A crash is noticed much sooner.
-    #[arg(long, value_parser = words::duration, value_name = "DURATION", default_value = "5s")]
+    #[arg(long, value_parser = words::period, value_name = "DURATION", default_value = "5s")]
     ttl: Duration,
     #[command(flatten)]
     pages: PagesArgs,

@@ -89,6 +89,8 @@ pub enum Done {
     Noted(bool, Result<()>),
     StopNoted(bool, Result<()>),
     Forgotten(Result<()>),
+    /// It may have been done, or half of it.
+    Panicked,
 }
 
 /// Which instance a name means here, for those who ask for logs.

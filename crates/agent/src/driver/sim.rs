@@ -2,7 +2,7 @@
 //! lives in the `Sim`, which outlives the agents that work with it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -80,6 +80,8 @@ struct Machine {
     next_port: u16,
     /// Nothing can be kept.
     full: bool,
+    /// Whose starts panic.
+    defective: BTreeSet<Key>,
 }
 
 struct Instance {
@@ -125,6 +127,15 @@ impl Sim {
     /// Its disk: while it's full nothing is kept, so nothing is started either.
     pub fn set_full(&self, full: bool) {
         self.machine.lock().expect("no holder panics").full = full;
+    }
+
+    /// Whoever starts that panics.
+    pub fn set_defective(&self, key: &Key, defective: bool) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        match defective {
+            true => machine.defective.insert(key.clone()),
+            false => machine.defective.remove(key),
+        };
     }
 
     /// Names of what runs.
@@ -218,6 +229,8 @@ impl Driver for Sim {
     }
 
     async fn start(&self, launch: Launch) -> Result<Started, StartError> {
+        let defective = self.machine.lock().expect("no holder panics").defective.contains(&launch.id.key);
+        assert!(!defective, "as it was told");
         if let Some(beat) = &self.config.beat {
             beat.wait().await;
         }

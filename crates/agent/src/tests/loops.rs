@@ -546,6 +546,18 @@ async fn what_works_on_a_full_disk_does_not_hide_that_it_is_full() {
     assert_eq!(node_says(&world), [("DriverWorks".into(), "CannotWrite".into())]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_action_that_panics_is_tried_again_and_takes_nobody_with_it() {
+    let world = World::new();
+    world.sim.set_defective(&key("bad"), true);
+    world.server.assign(instance("bad", v1::InstanceTemplate::default()));
+    world.run(&["good"]).await;
+    let said = |server: &Server| server.status(&key("bad")).is_some_and(|s| format!("{s:?}").contains("panicked"));
+    world.server.until(said).await;
+    world.sim.set_defective(&key("bad"), false);
+    world.until_ready(&[key("bad"), key("good")]).await;
+}
+
 /// It would look alive, and never hear of anything, or never say anything, again.
 #[tokio::test(start_paused = true)]
 async fn an_agent_of_which_a_part_panicked_ends() {

@@ -1,7 +1,8 @@
 //! The one step: starts what `plan` says as a task, and takes in its outcome.
 
-use std::{pin::pin, sync::Arc};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
+use futures::FutureExt;
 use model::Time;
 use tokio::sync::mpsc;
 
@@ -66,7 +67,8 @@ impl Worker {
     fn answer(&mut self, uid: &Arc<str>, work: impl Future<Output = Done> + Send + 'static) {
         let (uid, events) = (uid.clone(), self.events.clone());
         self.tasks.spawn(async move {
-            let done = work.await;
+            // One instance with which something can't be done must not take the others' agent with it.
+            let done = AssertUnwindSafe(work).catch_unwind().await.unwrap_or(Done::Panicked);
             // Nobody listens any more once the agent ends.
             let _ = events.send(Event::Done { uid, done }).await;
         });
@@ -130,6 +132,11 @@ impl Worker {
             Done::Noted(ready, Ok(())) => {
                 slot.seen.ready_noted = ready;
                 slot.works();
+            }
+            Done::Panicked => {
+                slot.seen.run = Run::Unknown;
+                let why = "what was to be done for it panicked, which is a defect (the agent's log says where)";
+                return self.failed(uid, why.into());
             }
             Done::StopNoted(stop, outcome) => return self.stop_noted(uid, stop, outcome),
             Done::Looked(Err(trouble))

@@ -9,7 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Moves in one transaction: with the own record, its history entry and `head` well below 120 puts.
 pub const MOVES_MAX: usize = 100;
-/// Encoded resources in one transaction. The history entry repeats them, and 1 MiB is the most.
+/// Encoded resources in one transaction, the reconciled one's among them. The history entry repeats them, and 1 MiB is the
+/// most. One move goes in any case; `kinds::SPEC_BYTES_MAX` sees to it that it fits.
 const BYTES_MAX: usize = 450 * 1024;
 
 /// What one look wants written.
@@ -41,8 +42,9 @@ pub fn domain(reconciler: &dyn Reconciler) -> Domain {
 /// so that a step whose outcome was unknown can't commit after a newer one.
 pub fn transaction(world: &World, wanted: &Wanted<'_>, under: &Under<'_>) -> Transaction {
     let domain = domain(wanted.reconciler);
+    let own = own_record(domain, wanted, under.now);
     let mut writes: Vec<Write> = Vec::new();
-    let mut bytes = 0;
+    let mut bytes = size(&own);
     for change in wanted.step.iter().flat_map(|step| &step.moves).take(under.moves_max.min(MOVES_MAX)) {
         let Some(after) = moves::apply(world, domain, wanted.own, change, under.now) else { continue };
         let write = write(after);
@@ -53,7 +55,7 @@ pub fn transaction(world: &World, wanted: &Wanted<'_>, under: &Under<'_>) -> Tra
         writes.push(write);
     }
     if !writes.iter().any(|write| write.key() == wanted.own.key) {
-        writes.insert(0, own_record(domain, wanted, under.now));
+        writes.insert(0, own);
     }
     let verb = wanted.step.map_or("status", |step| step.verb);
     Transaction {
@@ -99,3 +101,6 @@ fn size(write: &Write) -> usize {
         Write::Remove { key, .. } => key.text().len(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,11 @@ pub use registry::{Column, Info, Kind, Reconciler, Rights, Scope, Template, any,
 pub use text::{cpu_millis, held_by, memory_bytes};
 pub use view::{Item, Lookup, View, World};
 
+/// Encoded bytes of one spec; also of the template that instances are made from, with the values of its Configs. A step
+/// writes at least a service (its spec, and in its status the template to go back to) and one instance: three such texts,
+/// annotations of 64 KiB and some words, each a second time in the history, in a transaction of 1 MiB.
+pub const SPEC_BYTES_MAX: usize = 120 * 1024;
+
 /// Every kind there is.
 pub static KINDS: &[&dyn Kind] = &[
     &service::ServiceKind,

@@ -6,6 +6,7 @@ use std::{collections::VecDeque, sync::Arc};
 use api::v1;
 use kinds::{any, instance, node};
 use model::{Domain, Fence, Key, Revision, Why};
+use prost::Message;
 use prost_types::Any;
 use store::{Caller, Error, Note, Result, Write};
 
@@ -154,7 +155,7 @@ impl Run<'_> {
             let merged = merged(author, report, &record)?;
             chunk.known |= merged.is_none();
             if let Some((write, done, news)) = merged {
-                bytes += record.bytes.len();
+                bytes += size(&write);
                 if chunk.step.writes.len() == WRITES_MAX || (bytes > BYTES_MAX && !chunk.step.is_empty()) {
                     break;
                 }
@@ -192,6 +193,13 @@ struct Chunk {
     known: bool,
     /// What the step tells of each resource, by its name.
     news: Vec<(String, Why)>,
+}
+
+fn size(write: &Write) -> usize {
+    match write {
+        Write::Put(resource) => resource.encoded_len(),
+        Write::Remove { key, .. } => key.text().len(),
+    }
 }
 
 /// None where nothing is new.

@@ -3,10 +3,11 @@
 
 use api::v1;
 use model::{Key, Time, Why};
+use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Service;
-use crate::{Item, View, config};
+use crate::{Item, SPEC_BYTES_MAX, View, config};
 
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -55,6 +56,13 @@ fn declared(view: &View<'_>, item: &Item, service: &Service) -> Result<Target, W
     }
     env.extend(std::mem::take(&mut template.env));
     template.env = env;
+    let bytes = template.encoded_len();
+    if bytes > SPEC_BYTES_MAX {
+        let words = format!(
+            "the template has {bytes} bytes with the values that spec.template.env_from brings; at most {SPEC_BYTES_MAX}"
+        );
+        return Err(Why::new("TemplateTooLarge", words));
+    }
     Ok(Target { declared: identity.clone(), hash: identity, version: service.version.clone(), template })
 }
 

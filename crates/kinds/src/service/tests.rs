@@ -583,3 +583,24 @@ fn a_config_is_part_of_the_template() {
     }
     assert_ne!(names[0], names[1], "another content is another template");
 }
+
+/// Each is within its bound, but no instance could ever be written.
+#[test]
+fn configs_that_are_too_much_together_block_and_say_so() {
+    let mut spec = service_spec(1, 1, 0);
+    let names = ["a", "b", "c"];
+    let from = |name: &&str| v1::EnvFrom { config: (*name).into(), prefix: format!("{}_", name.to_uppercase()) };
+    spec.template.as_mut().unwrap().env_from = names.iter().map(from).collect();
+    let mut world = fleet(&spec, "");
+    for name in names {
+        let data = [("A".to_owned(), "x".repeat(50_000))].into();
+        put(
+            &mut world,
+            metadata(crate::config::KIND, name),
+            crate::any(crate::config::SPEC, &v1::ConfigSpec { data }),
+            None,
+        );
+    }
+    let said = words(&plan(&world, &Services, &key()));
+    assert!(said.starts_with("blocked (TemplateTooLarge: the template has 150"), "{said}");
+}

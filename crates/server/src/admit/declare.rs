@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::v1;
 use bytes::Bytes;
-use kinds::{KINDS, Kind, Template, kind, kind_for};
+use kinds::{KINDS, Kind, SPEC_BYTES_MAX, Template, kind, kind_for};
 use model::{Domain, Key, Revision, Violation, fields::Fields};
 use prost_types::Any;
 use store::{Error, Result};
 
 use super::{
     message,
-    rights::{Author, SPEC_BYTES_MAX, unwrap, wrap},
+    rights::{Author, unwrap, wrap},
     syntax,
 };
 

@@ -6,16 +6,13 @@ use std::collections::BTreeMap;
 
 use api::v1;
 use bytes::Bytes;
-use kinds::{Kind, Rights};
+use kinds::{Kind, Rights, SPEC_BYTES_MAX};
 use model::{Domain, Key, Object, Revision, Time, Violation, fields};
 use prost_types::Any;
 use store::{Error, Result};
 
 use super::{message, syntax};
 use crate::record::Record;
-
-/// Encoded bytes of one spec. A transaction holds it twice, the second time in its history entry.
-pub const SPEC_BYTES_MAX: usize = 256 * 1024;
 
 /// Who writes, and what the server stamps for it.
 #[derive(Clone, Debug)]

@@ -147,7 +147,7 @@ async fn bounds_are_said_to_be_bounds() {
     large.template.as_mut().unwrap().command = vec!["x".repeat(60_000); 5];
     let told = wrongs(&server, request([declared("web", &large)])).await;
     assert_eq!(told.len(), 1);
-    assert!(told[0].ends_with("bytes; at most 262144"), "{}", told[0]);
+    assert!(told[0].ends_with("bytes; at most 122880"), "{}", told[0]);
     let other = v1::ApplyRequest { field_manager: "me".into(), ..Default::default() };
     assert_eq!(wrongs(&server, other).await, ["field_manager: \"me\": must be \"apply\", \"scale\" or \"edit\""]);
 }

@@ -185,6 +185,20 @@ async fn more_reports_than_fit_go_in_several_transactions() {
     assert_eq!(status_of(&server, &instances[99]).await.restarts, 1, "the later report of one resource counts");
 }
 
+/// What counts is how large they become, not how large they were.
+#[tokio::test]
+async fn reports_that_say_much_go_in_several_transactions() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 30).await;
+    let much = |resource: &v1::Resource| {
+        let mut report = running(resource);
+        report.status.as_mut().unwrap().conditions[0].message = "x".repeat(30_000);
+        report
+    };
+    server.report(&agent(), fence, "n1", batch(instances.iter().map(much))).await.unwrap();
+    assert_eq!(status_of(&server, &instances[29]).await.pid, 42);
+}
+
 #[tokio::test]
 async fn a_report_of_what_is_not_its_own_is_refused() {
     let server = start().await;

@@ -157,10 +157,13 @@ impl Server {
     }
 }
 
-/// Runs the server's parts. None of them ends by itself.
+/// Runs the server's parts. None of them ends by itself while there is a server.
 async fn keep(shared: Arc<Shared>, mut tasks: JoinSet<()>) {
-    tasks.join_next().await;
-    shared.broke();
+    while let Some(ended) = tasks.join_next().await {
+        if ended.is_err() {
+            shared.broke();
+        }
+    }
 }
 
 /// Tries again while the store is away.

@@ -9,6 +9,7 @@ use std::{
 
 use api::v1;
 use async_trait::async_trait;
+use futures::StreamExt;
 use model::{Key, Time};
 use store::{Api, LogSource};
 use tokio::{
@@ -113,14 +114,22 @@ impl Agent {
     }
 }
 
+/// Logs that are read at the same time; one that is followed is looked at ten times a second.
+pub const LOGS_MAX: usize = 256;
+
 struct Logs {
     driver: Arc<dyn Driver>,
     directory: Directory,
+    readers: Arc<Semaphore>,
 }
 
 impl Logs {
     fn new(driver: Arc<dyn Driver>, directory: Directory) -> Self {
-        Self { driver, directory }
+        Self { driver, directory, readers: Arc::new(Semaphore::new(LOGS_MAX)) }
+    }
+
+    fn too_many() -> store::Error {
+        store::Error::Unavailable(format!("{LOGS_MAX} logs of this node are read already; try again when one ends"))
     }
 }
 
@@ -130,6 +139,7 @@ impl LogSource for Logs {
         let key = Key::new("Instance", &start.namespace, &start.instance);
         let id = self.directory.lock().expect("no holder panics").get(&key).cloned();
         let id = id.ok_or(store::Error::NotFound(key))?;
+        let reader = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| Self::too_many())?;
         let age = start.since.and_then(|since| Duration::try_from(since).ok());
         let part = LogPart {
             previous: start.previous,
@@ -137,6 +147,12 @@ impl LogSource for Logs {
             tail: start.tail.map(|lines| usize::try_from(lines).unwrap_or(0)),
             follow: start.follow && !start.previous,
         };
-        self.driver.logs(&id, part).await.map_err(|t| store::Error::Unavailable(t.0))
+        let log = self.driver.logs(&id, part).await.map_err(|t| store::Error::Unavailable(t.0))?;
+        Ok(log
+            .map(move |piece| {
+                let _until_it_is_dropped = &reader;
+                piece
+            })
+            .boxed())
     }
 }

@@ -14,6 +14,8 @@ use tokio::{
 use crate::{assigned, config::Config, redial::Redial, worker::Event};
 
 pub enum Feed {
+    /// A server tells what happens from now on.
+    Open,
     Item(WatchItem),
     Broken,
 }
@@ -50,6 +52,7 @@ impl Watcher {
             Ok(stream) => stream,
             Err(error) => return Ended::Broken(error.to_string()),
         };
+        tell(events, Feed::Open).await;
         loop {
             let item = tokio::select! {
                 item = stream.next() => item,

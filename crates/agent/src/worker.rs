@@ -187,8 +187,8 @@ impl Worker {
                 self.metrics.hears.set(0);
                 self.view.broken();
             }
+            Event::Feed(Feed::Open) => self.metrics.hears.set(1),
             Event::Feed(Feed::Item(item)) => {
-                self.metrics.hears.set(1);
                 // Only these say that what is known is also new.
                 let heard = matches!(item, WatchItem::Bookmark(_) | WatchItem::SnapshotEnd { .. });
                 let live = matches!(item, WatchItem::Changes(_));

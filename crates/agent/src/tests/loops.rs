@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Agent, Clock, Config,
+    agent::LOGS_MAX,
     driver::{Driver, How, sim},
 };
 
@@ -544,6 +545,26 @@ async fn what_works_on_a_full_disk_does_not_hide_that_it_is_full() {
     world.after(1).await;
     assert_eq!(world.sim.running(), keys[1..], "what was asked to go goes");
     assert_eq!(node_says(&world), [("DriverWorks".into(), "CannotWrite".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_logs_are_read_at_once() {
+    let (server, driver) = (Server::new(), sim::Sim::new(sim::Config::default(), Clock::start()));
+    let agent = Agent::new(Config::new("n1"), Arc::new(driver), server.clone());
+    let logs = agent.logs();
+    server.assign(instance("web-0", v1::InstanceTemplate::default()));
+    let _running = tokio::spawn(agent.run(std::future::pending()));
+    server.until(|server| server.status(&key("web-0")).is_some_and(|status| status.ready)).await;
+    let open =
+        || logs.open(v1::LogStart { namespace: "default".into(), instance: "web-0".into(), ..Default::default() });
+    let mut read = Vec::new();
+    for _ in 0..LOGS_MAX {
+        read.push(open().await.expect("there is room"));
+    }
+    let refused = open().await.err().expect("there is none").to_string();
+    assert!(refused.contains("256 logs of this node are read already"), "{refused}");
+    read.pop();
+    assert!(open().await.is_ok(), "one has ended");
 }
 
 #[tokio::test(start_paused = true)]

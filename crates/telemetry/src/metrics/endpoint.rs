@@ -32,7 +32,7 @@ pub async fn serve(listener: TcpListener, exporter: Arc<Exporter>) -> io::Result
 
 async fn metrics(State(exporter): State<Arc<Exporter>>, headers: HeaderMap) -> Response {
     let openmetrics = asks_for_openmetrics(&headers);
-    // Looking through everything that a large cluster has may take a moment.
+    // It reads files of /proc, and takes locks that work takes too.
     let written = tokio::task::spawn_blocking(move || exporter.page(openmetrics).map_err(|error| error.to_string()));
     match written.await.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(text) => page(StatusCode::OK, if openmetrics { OPENMETRICS } else { TEXT }, text),

@@ -14,6 +14,9 @@ use store::{Error, Result};
 use super::{message, syntax};
 use crate::record::Record;
 
+/// What an instance's spec says beside its template: its node, slot and version.
+const BESIDE_BYTES_MAX: usize = 1024;
+
 /// Who writes, and what the server stamps for it.
 #[derive(Clone, Debug)]
 pub struct Author {
@@ -211,9 +214,6 @@ fn merged_spec(
     let current = current.spec.as_ref().map(|spec| Bytes::copy_from_slice(&spec.value)).unwrap_or_default();
     let Some(next) = next else { return Ok(current) };
     let next = unwrap("spec", next, type_name).map_err(|violation| Error::Invalid(vec![violation]))?;
-    if next.len() > SPEC_BYTES_MAX {
-        return Err(Error::TooLarge(format!("the spec of {key} has {} bytes; at most {SPEC_BYTES_MAX}", next.len())));
-    }
     let corrupt = |error: prost::DecodeError| Error::invalid("spec", error.to_string());
     let changed = message::changed(type_name, &current, &next).map_err(corrupt)?;
     let said = fields::split(&next).map_err(corrupt)?;
@@ -223,6 +223,9 @@ fn merged_spec(
     }
     if !changed.iter().any(|number| rights.spec.contains(*number)) {
         return Ok(current);
+    }
+    if next.len() > SPEC_BYTES_MAX + BESIDE_BYTES_MAX {
+        return Err(Error::TooLarge(format!("the spec of {key} has {} bytes; at most {SPEC_BYTES_MAX}", next.len())));
     }
     fields::replace(&current, &next, rights.spec).map_err(corrupt)
 }

@@ -1,9 +1,12 @@
 //! Fenced steps: who may write what.
 
+use std::sync::Arc;
+
 use api::v1;
-use kinds::{any, instance, service, typed};
+use kinds::{SPEC_BYTES_MAX, any, instance, service, typed};
 use model::{Fence, Key, Revision, condition};
-use store::{Error, Expect, Store, Transaction, Write};
+use prost::Message;
+use store::{Error, Expect, Memory, Store, Transaction, Write};
 
 use super::fixtures::*;
 use crate::Server;
@@ -241,4 +244,38 @@ async fn a_step_that_touches_many_roots_is_told_for_each_of_them() {
         let entries = store::Api::entries(server.as_ref(), request).await.unwrap().entries;
         assert_eq!(entries.iter().map(|entry| entry.revision).collect::<Vec<_>>(), [revision]);
     }
+}
+
+/// Two texts, since none may be longer than 100 KiB.
+fn template(bytes: usize) -> v1::InstanceTemplate {
+    v1::InstanceTemplate { command: vec!["x".repeat(bytes / 2), "x".repeat(bytes - bytes / 2)], ..Default::default() }
+}
+
+#[tokio::test]
+async fn an_instance_of_the_largest_template_can_be_written() {
+    let server = start().await;
+    let parent = declare(&server, "web").await;
+    let fence = shard_fence(&server, metadata(&parent).shard).await;
+    let largest = template(SPEC_BYTES_MAX - 10);
+    assert!(largest.encoded_len() <= SPEC_BYTES_MAX);
+    let child = with_spec(&instance_of(&parent, "web-abc-0"), |spec| {
+        (spec.template, spec.version) = (Some(largest), "v".repeat(128));
+    });
+    server.commit(step(fence, vec![child, put(parent)])).await.unwrap();
+}
+
+/// By a version that took more.
+#[tokio::test]
+async fn what_is_stored_beyond_the_bound_can_still_be_written() {
+    let backend = Arc::new(Memory::default());
+    let server = over(backend.clone()).await;
+    let mut parent = declare(&server, "web").await;
+    let spec = v1::ServiceSpec { template: Some(template(SPEC_BYTES_MAX + 10_000)), ..Default::default() };
+    parent.spec = Some(any(service::SPEC, &spec));
+    backend.commit(Transaction { writes: vec![put(parent)], ..Transaction::default() }).await.unwrap();
+    let stored = get(&server, &web()).await;
+    let fence = shard_fence(&server, metadata(&stored).shard).await;
+    let status = v1::ServiceStatus { replicas: 1, ..Default::default() };
+    let next = v1::Resource { status: Some(any(service::STATUS, &status)), ..stored };
+    server.commit(step(fence, vec![put(next)])).await.unwrap();
 }

@@ -181,6 +181,10 @@ impl Shared {
             }
             Class::Terminal => {
                 error!(key = %work.key, %verb, %error, "step refused");
+                if matches!(error, Error::TooLarge(_)) {
+                    // A part of it may fit.
+                    self.holdings.halve_moves(&work.key);
+                }
                 self.stats.count(work.reconciler, Outcome::Failed);
                 Done::Backoff
             }

@@ -81,3 +81,13 @@ async fn what_waits_for_its_own_write_is_looked_at_again_though_nothing_is_heard
     shared.look_by(&Defective, &work).await;
     assert_eq!(failed(), 1, "now it is");
 }
+
+#[tokio::test]
+async fn a_step_that_is_too_large_is_tried_in_part() {
+    let (shared, work) = leader();
+    let before = shared.holdings.moves_max(&work.key);
+    let busy = shared.holdings.enter(LEADER).expect("it leads");
+    let too_large = Error::TooLarge("2 bytes, at most 1".into());
+    assert_eq!(shared.failed(&work, &busy, "create", &too_large).await, Done::Backoff);
+    assert_eq!(shared.holdings.moves_max(&work.key), before / 2);
+}

@@ -11,6 +11,10 @@ use std::{
 };
 
 use model::Time;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
@@ -42,9 +46,13 @@ pub async fn wait(
 ) -> Ended {
     // A pidfd is readable once its process has ended.
     // SAFETY: the descriptor is owned by the Arc, which is kept as long as the registration, and never changes.
-    match unsafe { AsyncFd::register_with_interest(supervisor, Interest::READABLE) } {
+    match unsafe { AsyncFd::register_with_interest(Arc::clone(&supervisor), Interest::READABLE) } {
         Ok(held) => drop(held.readable().await),
-        Err(e) => tracing::error!(error = %e, "can't wait for a supervisor"),
+        Err(e) => {
+            tracing::error!(error = %e, "the runtime can't wait for a supervisor; a thread does");
+            // It ends with the wait, one way or the other.
+            let _ = tokio::task::spawn_blocking(move || wait_blocking(&supervisor)).await;
+        }
     }
     let read = move || {
         if let Some(mut child) = child {
@@ -54,6 +62,10 @@ pub async fn wait(
         read(&folder.run(run), &folder).map_or(Ended::Broken, Ended::Exit)
     };
     tokio::task::spawn_blocking(read).await.unwrap_or(Ended::Broken)
+}
+
+fn wait_blocking(supervisor: &OwnedFd) {
+    while let Err(Errno::INTR) = poll(&mut [PollFd::new(supervisor, PollFlags::IN)], None) {}
 }
 
 /// None: it didn't come to write one.

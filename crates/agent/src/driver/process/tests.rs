@@ -1,5 +1,15 @@
-use super::*;
-use crate::template::Template;
+use std::{fs, sync::Arc};
+
+use api::v1;
+use model::Key;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::{Interest, unix::AsyncFd};
+
+use super::{Cgroups, Config, Process, exit, folder::Folder, identity};
+use crate::{
+    driver::{Id, Launch, Memory, StartError},
+    template::Template,
+};
 
 /// Of this process's children, those that ended and wait for it to ask.
 fn zombies(name: &str) -> usize {
@@ -8,6 +18,19 @@ fn zombies(name: &str) -> usize {
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let named = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
     pids.filter(|pid| identity::stat(*pid).is_some_and(|s| s.parent == me && s.zombie) && named(*pid)).count()
+}
+
+/// As where the kernel has no room for one more to be waited for: here, since it's waited for already.
+#[tokio::test]
+async fn an_end_is_waited_for_though_the_runtime_cannot() {
+    let data = tempfile::tempdir().expect("it can be made");
+    let mut child = std::process::Command::new("sleep").arg("0.3").spawn().expect("it can be run");
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("it's a pid")).expect("it's no zero");
+    let held = Arc::new(pidfd_open(pid, PidfdFlags::empty()).expect("it's there"));
+    // SAFETY: the descriptor is owned by the Arc, which is kept as long as the registration, and never changes.
+    let _first = unsafe { AsyncFd::register_with_interest(Arc::clone(&held), Interest::READABLE) }.expect("it's new");
+    exit::wait(held, None, Folder(data.path().into()), 1, || ()).await;
+    assert!(child.try_wait().expect("it's ours").is_some(), "it has ended");
 }
 
 /// As one that can't be run any more, in the midst of an upgrade.

@@ -260,9 +260,12 @@ impl Slot {
         killed || self.troubles > 0
     }
 
-    /// What a trace is waiting for has happened: what follows is no part of it.
-    pub fn is_settled(&self) -> bool {
-        self.seen.ready || matches!(self.seen.run, Run::Exited(_))
+    /// What a trace is waiting for has happened: what follows is no part of it. `gone`: that its tree is, is being said.
+    pub fn is_settled(&self, gone: bool) -> bool {
+        match self.explicit {
+            true => gone,
+            false => self.seen.ready || matches!(self.seen.run, Run::Exited(_)),
+        }
     }
 
     /// What the store should know.

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use kinds::{Item, KINDS, RECONCILERS, Reconciler, World};
+use kinds::{KINDS, RECONCILERS, Reconciler, World};
 use model::{Filter, Key, Object, Revision, Time};
 use store::{Bookmark, List, Result, ResumeToken, ShardSet, WatchItem, WatchOptions, WatchStream};
 use tokio::{
@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 use crate::{
     Shared,
     cache::Changed,
+    causes::Came,
     jittered,
     queue::{Lane, Work},
     stats::add,
@@ -164,10 +165,12 @@ impl Informer {
             }
             WatchItem::SnapshotEnd { revision } => self.complete(revision)?,
             WatchItem::Changes(group) => {
+                let shared = self.shared.clone();
+                let _noting = shared.causes.noting();
                 let changed = self.shared.cache.apply(&group.changes);
                 self.shared.measure_lag(&changed);
                 self.reached(group.to);
-                wake(&self.shared, &changed, true);
+                wake(&shared, &changed, Came::Live);
             }
             WatchItem::Bookmark(bookmark) => self.bookmark(bookmark).await,
             WatchItem::End { .. } => {}
@@ -184,11 +187,13 @@ impl Informer {
 
     fn complete(&mut self, revision: Revision) -> Result<()> {
         let Some(snapshot) = self.snapshot.take() else { return Ok(()) };
-        let cache = &self.shared.cache;
+        let shared = self.shared.clone();
+        let cache = &shared.cache;
         if self.token.as_ref().is_some_and(|token| token.incarnation != snapshot.incarnation) {
             warn!(incarnation = %snapshot.incarnation, "the store is another one now: all that was known is forgotten");
             cache.forget_all();
         }
+        let _noting = shared.causes.noting();
         // A server may lag behind the one before it.
         let older = || store::Error::Unavailable("the server's snapshot is older than what was seen".into());
         let changed =
@@ -203,7 +208,7 @@ impl Informer {
         }
         debug!(objects = snapshot.objects.len(), shards = snapshot.shards.len(), %revision, "snapshot complete");
         self.reached(revision);
-        wake(&self.shared, &changed, false);
+        wake(&shared, &changed, Came::Listed(cache.now()));
         Ok(())
     }
 
@@ -243,26 +248,22 @@ impl Shared {
     }
 }
 
-/// Puts every key to look at again for these changes into the queue. `live`: the watch has just told of them.
-pub fn wake(shared: &Shared, changed: &[Changed], live: bool) {
-    let items = || changed.iter().flat_map(|(before, after)| before.iter().chain(after));
-    let woken: BTreeSet<Work> = shared.cache.world(|world| {
-        let of = |(reconciler, r): (usize, &&'static dyn Reconciler)| {
-            items().flat_map(|item| r.wakes(world, item)).map(move |key| Work { reconciler, key }).collect::<Vec<_>>()
-        };
-        RECONCILERS.iter().enumerate().flat_map(of).collect()
-    });
+/// Puts every key to look at again for these changes into the queue.
+pub fn wake(shared: &Shared, changed: &[Changed], came: Came) {
+    let woken: Vec<Vec<Work>> = shared.cache.world(|world| changed.iter().map(|one| woken_by(world, one)).collect());
     if shared.config.tracer.is_on() {
-        shared.causes.note(changed, live, |item| shared.cache.world(|world| woken_by(world, item)));
+        shared.causes.note(changed, &woken, came);
     }
+    let woken: BTreeSet<Work> = woken.into_iter().flatten().collect();
     for work in woken {
         shared.queue.add(work, Lane::Change);
     }
 }
 
-fn woken_by(world: &World, item: &Item) -> Vec<Work> {
+pub fn woken_by(world: &World, (before, after): &Changed) -> Vec<Work> {
+    let items = || before.iter().chain(after);
     let of = |(reconciler, r): (usize, &&'static dyn Reconciler)| {
-        r.wakes(world, item).into_iter().map(move |key| Work { reconciler, key }).collect::<Vec<_>>()
+        items().flat_map(|item| r.wakes(world, item)).map(move |key| Work { reconciler, key }).collect::<Vec<_>>()
     };
     RECONCILERS.iter().enumerate().flat_map(of).collect()
 }
@@ -285,6 +286,7 @@ pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
         }
     };
     let before = shared.cache.revision();
+    let _noting = shared.causes.noting();
     let changed = shared.cache.replace(&objects, Some(shards), true, revision);
     // What the watch may still bring is no divergence.
     let lied = changed.iter().filter(|(old, new)| {
@@ -298,7 +300,7 @@ pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
         let altered = old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| old.revision == new.revision);
         warn!(%key, cached = revision(old), stored = revision(new), altered, "the cache was wrong here");
     }
-    wake(shared, &changed, false);
+    wake(shared, &changed, Came::Listed(shared.cache.now()));
     Ok(revision)
 }
 

@@ -11,6 +11,7 @@
 //! the store's transaction decides. Read `worker.rs` first, then `claims.rs`.
 
 pub mod cache;
+mod causes;
 pub mod claims;
 mod config;
 pub mod execute;
@@ -60,7 +61,7 @@ struct Shared {
     queue: Queue,
     holdings: Holdings,
     /// Why keys are looked at, for traces alone.
-    causes: trace::Waiting,
+    causes: causes::Waiting,
     stats: Arc<Stats>,
     /// The shards to watch; set by `member`, followed by `informer`.
     wanted: watch::Sender<store::ShardSet>,
@@ -79,7 +80,7 @@ impl Controller {
             cache: Cache::default(),
             queue: Queue::new(config.backoff_min, config.backoff_max),
             holdings: Holdings::default(),
-            causes: trace::Waiting::default(),
+            causes: causes::Waiting::default(),
             stats: Arc::default(),
             wanted: watch::Sender::new(Some(Arc::default())),
             watched: watch::Sender::new(Some(Arc::default())),

@@ -12,7 +12,10 @@ use tracing::warn;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    Shared, informer,
+    Shared,
+    cache::Changed,
+    causes::Came,
+    informer,
     queue::{Lane, Work},
 };
 
@@ -108,8 +111,28 @@ impl Shared {
                 .collect()
         });
         work.sort();
+        if self.config.tracer.is_on() {
+            self.note_causes(&work.iter().map(|(_, work)| work).collect());
+        }
         for (_, work) in work {
             self.queue.add(work, Lane::Change);
         }
+    }
+
+    /// What led to their present state may have been heard of before they were this replica's.
+    fn note_causes(&self, wanted: &BTreeSet<&Work>) {
+        let shards: BTreeSet<u32> = self
+            .cache
+            .world(|world| wanted.iter().filter_map(|work| Some(world.get(&work.key)?.metadata().shard)).collect());
+        let (changed, woken): (Vec<Changed>, Vec<Vec<Work>>) = self.cache.world(|world| {
+            let items = world.items().filter(|item| shards.contains(&item.metadata().shard));
+            let noted = items.map(|item| {
+                let change: Changed = (None, Some(item.clone()));
+                let woken = informer::woken_by(world, &change);
+                (change, woken.into_iter().filter(|work| wanted.contains(work)).collect())
+            });
+            noted.unzip()
+        });
+        self.causes.note(&changed, &woken, Came::Listed(self.cache.now()));
     }
 }

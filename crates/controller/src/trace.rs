@@ -1,155 +1,27 @@
-//! What caused a look, and the spans of the look once it writes something. A look that changes nothing makes none.
+//! The spans of a look once it writes something. A look that changes nothing makes none.
 //!
-//! Beside the queue and not in it: the queue knows nothing of causes, and no decision depends on them. Only sampled
-//! writes are noted here, so without them it costs one load of an atomic.
-//!
-//! A look under causes is a child of the newest, with links to all. One without, of a resource that is not what was
-//! declared yet, goes on where its last write left off: so a trace survives a lost event and a change of owner. Any other is
-//! a trace of its own: something drifted.
+//! A look under sampled causes is a child of the newest, with links to all; under unsampled ones it's in no trace that
+//! anybody sees, and says so in what it writes. One without a known cause, of a resource that is not what was declared yet,
+//! goes on where its last write left off: so a trace survives a lost event and a change of owner. Any other is a trace of
+//! its own: something drifted.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, SystemTime},
-};
+use std::{collections::HashMap, sync::atomic::Ordering::Relaxed, time::SystemTime};
 
 use api::v1;
 use bytes::Bytes;
-use kinds::{Item, RECONCILERS, Scope};
-use model::{Fence, Key, Next, Revision, Time, fields};
-use store::{Result, Transaction, Write};
+use kinds::{Item, RECONCILERS};
+use model::{Fence, Key, Next, Revision, fields};
+use store::{Class, Result, Transaction, Write};
 use telemetry::trace::{
     Context, Span, Tracer, is_sampled,
     names::{self, *},
     unsampled,
 };
 
-use crate::{cache::Changed, queue::Work};
-
-/// Keys whose causes are remembered. Beyond, a trace has a gap.
-const KEYS_MAX: usize = 8_192;
-/// Causes of one look that are linked; the others are counted.
-const CAUSES_MAX: usize = 16;
-
-/// A sampled commit, as its change came in.
-#[derive(Debug)]
-struct Delivery {
-    context: Context,
-    revision: Revision,
-    /// When the server stamped it and when it was here. None: it came with a snapshot or a list, any time later.
-    took: Option<(SystemTime, SystemTime)>,
-    changes: usize,
-    /// Its span was made: each commit's is made once, by the first look that acts on it.
-    told: AtomicBool,
-}
-
-/// Why a key is looked at.
-#[derive(Debug)]
-pub struct Causes {
-    since: SystemTime,
-    /// Newest last.
-    deliveries: Vec<Arc<Delivery>>,
-    count: i64,
-}
-
-#[derive(Default)]
-pub struct Waiting {
-    keys: Mutex<HashMap<Work, Causes>>,
-    /// As many keys.
-    count: AtomicUsize,
-}
-
-impl Waiting {
-    fn with<T>(&self, change: impl FnOnce(&mut HashMap<Work, Causes>) -> T) -> T {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = change(&mut keys);
-        self.count.store(keys.len(), Relaxed);
-        changed
-    }
-
-    /// These changes wake those keys. `live`: they have just come through the watch.
-    pub fn note(&self, changed: &[Changed], live: bool, wakes: impl Fn(&Item) -> Vec<Work>) {
-        let mut deliveries: HashMap<&str, (Delivery, Vec<Work>)> = HashMap::new();
-        for (before, after) in changed {
-            // What is gone was let go by its last write.
-            let Some(item) = after.as_ref().or(before.as_ref()) else { continue };
-            let Some(context) = last_write(item).and_then(|written| Some((written, Context::parse(written)?))) else {
-                continue;
-            };
-            let (delivery, woken) = deliveries.entry(context.0).or_insert_with(|| {
-                let took = live.then(|| (stamped(item), SystemTime::now()));
-                let (context, revision, told) = (context.1, item.revision, AtomicBool::new(false));
-                (Delivery { context, revision, took, changes: 0, told }, Vec::new())
-            });
-            delivery.changes += 1;
-            woken.extend(wakes(item));
-        }
-        if !deliveries.is_empty() {
-            self.with(|keys| deliveries.into_values().for_each(|(delivery, woken)| note(keys, delivery, woken)));
-        }
-    }
-
-    /// The key is being looked at.
-    pub fn take(&self, work: &Work) -> Option<Causes> {
-        if self.count.load(Relaxed) == 0 {
-            return None;
-        }
-        self.with(|keys| keys.remove(work))
-    }
-
-    /// The look came to nothing: what caused it causes the next one.
-    fn put_back(&self, work: &Work, causes: Causes) {
-        self.with(|keys| {
-            let newer = keys.remove(work);
-            let causes = newer.into_iter().flat_map(|newer| newer.deliveries).fold(causes, Causes::and);
-            keys.insert(work.clone(), causes);
-        });
-    }
-
-    /// Nothing is this replica's any more.
-    pub fn clear(&self) {
-        self.with(HashMap::clear);
-    }
-}
-
-fn note(keys: &mut HashMap<Work, Causes>, delivery: Delivery, mut woken: Vec<Work>) {
-    woken.sort();
-    woken.dedup();
-    let delivery = Arc::new(delivery);
-    for work in woken {
-        if let Some(causes) = keys.remove(&work) {
-            keys.insert(work, causes.and(delivery.clone()));
-        } else if keys.len() < KEYS_MAX {
-            keys.insert(work, Causes { since: SystemTime::now(), deliveries: vec![delivery.clone()], count: 1 });
-        }
-    }
-}
-
-impl Causes {
-    fn and(mut self, delivery: Arc<Delivery>) -> Self {
-        if self.deliveries.len() == CAUSES_MAX {
-            self.deliveries.remove(0);
-        }
-        self.deliveries.push(delivery);
-        self.deliveries.sort_by_key(|delivery| delivery.revision);
-        self.count += 1;
-        self
-    }
-}
-
-/// The context of the item's last write, where it's sampled.
-fn last_write(item: &Item) -> Option<&str> {
-    let writer = item.metadata().last_writer.as_ref()?;
-    Some(writer.traceparent.as_str()).filter(|written| is_sampled(written))
-}
-
-fn stamped(item: &Item) -> SystemTime {
-    let time = item.metadata().updated_time.as_ref().map(Time::from).unwrap_or_default();
-    SystemTime::UNIX_EPOCH + Duration::from_micros(time.0.max(0).unsigned_abs())
-}
+use crate::{
+    causes::{Cause, Causes, Delivery, Waiting, last_write},
+    queue::Work,
+};
 
 /// What a trace needs to know of the resource that a step is for.
 #[derive(Default)]
@@ -171,7 +43,7 @@ impl Own {
         });
         Self {
             shard: item.metadata().shard,
-            written: last_write(item).map(str::to_owned),
+            written: Some(last_write(item)).filter(|written| is_sampled(written)).map(str::to_owned),
             settled: settled && !item.deleting(),
         }
     }
@@ -181,7 +53,7 @@ impl Own {
 pub struct Traced {
     span: Option<Span>,
     placements: Vec<Span>,
-    causes: Option<Causes>,
+    cause: Option<Cause>,
 }
 
 /// What it writes, and under what.
@@ -198,8 +70,8 @@ pub struct Look<'a> {
 
 impl Look<'_> {
     /// Begins its spans, and notes in the transaction under which its writes come.
-    pub fn begin(&self, causes: Option<Causes>, transaction: &mut Transaction) -> Traced {
-        let mut traced = Traced { span: None, placements: Vec::new(), causes };
+    pub fn begin(&self, cause: Option<Cause>, transaction: &mut Transaction) -> Traced {
+        let mut traced = Traced { span: None, placements: Vec::new(), cause };
         let Some(note) = &mut transaction.note else { return traced };
         if !self.tracer.is_on() {
             note.traceparent = unsampled(std::mem::take(&mut note.traceparent));
@@ -207,11 +79,13 @@ impl Look<'_> {
         }
         let declared = std::mem::take(&mut note.traceparent);
         let bound = || bound_under(&transaction.writes, &self.work.key);
-        traced.span = match (&traced.causes, &self.own.written) {
-            (Some(causes), _) => self.under(causes),
-            (None, Some(written)) if !self.own.settled => self.goes_on(written),
-            (None, _) if self.is_leaders() => bound().and_then(|under| self.goes_on(&under)),
-            (None, None) if !self.own.settled => None,
+        traced.span = match (&traced.cause, &self.own.written) {
+            (Some(Cause::Sampled(causes)), _) => self.under(causes),
+            // Its own last write was for whatever it served then.
+            _ if self.serves_many() => bound().and_then(|under| self.goes_on(&under)),
+            (_, Some(written)) if !self.own.settled => self.goes_on(written),
+            (Some(Cause::Unsampled), _) => None,
+            (None, _) if !self.own.settled => None,
             (None, _) => {
                 let root = self.tracer.root();
                 note.traceparent = root.to_string();
@@ -221,24 +95,34 @@ impl Look<'_> {
         if let Some(span) = &mut traced.span {
             note.traceparent = span.context().to_string();
             let verb = note.verb.clone();
-            self.describe(span, verb, transaction.writes.len(), traced.causes.as_ref());
+            self.describe(span, verb, transaction.writes.len(), traced.cause.as_ref());
         } else if note.traceparent.is_empty() {
-            note.traceparent = unsampled(declared);
+            note.traceparent = self.untold(declared, traced.cause.is_some());
         }
         self.mark(&mut traced, transaction);
         traced
     }
 
-    fn is_leaders(&self) -> bool {
-        RECONCILERS[self.work.reconciler].scope() == Scope::Leader
+    fn serves_many(&self) -> bool {
+        RECONCILERS[self.work.reconciler].serves_many()
+    }
+
+    /// What no spans are made of is still found by its trace's id; and where something caused it, whoever is woken by it
+    /// must not take it for nobody's.
+    fn untold(&self, declared: String, caused: bool) -> String {
+        match declared.is_empty() && caused {
+            true => Context::random(false).to_string(),
+            false => unsampled(declared),
+        }
     }
 
     /// A child of the newest, and what came between.
     fn under(&self, causes: &Causes) -> Option<Span> {
         let newest = causes.deliveries.last()?.context.to_string();
         causes.deliveries.iter().for_each(|delivery| self.deliver(delivery));
-        if let Some(mut wait) = self.tracer.child(&newest, &names::QUEUE_WAIT) {
-            wait.began(causes.since);
+        let waited = causes.since.and_then(|since| Some((since, self.tracer.child(&newest, &names::QUEUE_WAIT)?)));
+        if let Some((since, mut wait)) = waited {
+            wait.began(since);
             wait.ended(self.began);
             wait.set(KIND, self.work.key.kind().to_owned());
             wait.set(KEY, self.work.key.to_string());
@@ -278,7 +162,7 @@ impl Look<'_> {
         Some(span)
     }
 
-    fn describe(&self, span: &mut Span, verb: String, writes: usize, causes: Option<&Causes>) {
+    fn describe(&self, span: &mut Span, verb: String, writes: usize, cause: Option<&Cause>) {
         span.began(self.began);
         span.set(MESSAGING_SYSTEM, "driftless");
         span.set(MESSAGING_OPERATION, "reconcile");
@@ -291,7 +175,11 @@ impl Look<'_> {
         span.set(VERB, verb);
         span.set(WHY, self.next.why().reason.to_string());
         span.set(WRITES, writes as i64);
-        span.set(CAUSES, causes.map_or(0, |causes| causes.count));
+        let count = match cause {
+            Some(Cause::Sampled(causes)) => causes.count,
+            Some(Cause::Unsampled) | None => 0,
+        };
+        span.set(CAUSES, count);
     }
 
     /// What is another's than the reconciled resource's stays in the trace that it's in. Nothing else goes back that was
@@ -303,7 +191,7 @@ impl Look<'_> {
             let is_own = Key::of(resource.metadata.get_or_insert_default()) == self.work.key;
             let metadata = resource.metadata.get_or_insert_default();
             let before = metadata.last_writer.take().unwrap_or_default().traceparent;
-            if is_own || !self.is_leaders() {
+            if is_own || !self.serves_many() {
                 continue;
             }
             let traceparent = match Context::parse(&before).filter(|before| before.sampled) {
@@ -359,9 +247,9 @@ impl Traced {
         context
     }
 
-    /// Its commit was answered. What has to be looked at again has the same causes then.
+    /// Its commit was answered. What has to be looked at again has the same cause then.
     pub fn end(self, waiting: &Waiting, work: &Work, result: &Result<Revision>, next: &Next) {
-        let Self { span, placements, causes } = self;
+        let Self { span, placements, cause } = self;
         drop(placements);
         if let Some(mut span) = span {
             match result {
@@ -375,8 +263,13 @@ impl Traced {
                 }
             }
         }
-        if let (Err(_), Some(causes)) = (result, causes) {
-            waiting.put_back(work, causes);
+        if let (Err(error), Some(cause)) = (result, cause)
+            && error.class() != Class::Fenced
+        {
+            waiting.put_back(work, cause);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

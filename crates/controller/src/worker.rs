@@ -17,6 +17,7 @@ use tracing::{debug, error, info, warn};
 use crate::{
     Shared,
     cache::until,
+    causes::Cause,
     execute::{self, Under, Wanted},
     holdings::Busy,
     queue::{Done, Work},
@@ -49,31 +50,38 @@ impl Shared {
     }
 
     async fn look_by(&self, reconciler: &dyn Reconciler, work: &Work) -> Done {
-        let Some(claim) = self.claim_of(reconciler, work) else { return Done::Forget };
+        let claim = self.claim_of(reconciler, work);
         // Not the owner (any more): whoever is looks at everything of the claim when it takes it.
-        let Some(busy) = self.holdings.enter(&claim) else { return Done::Forget };
+        let Some(busy) = claim.and_then(|claim| self.holdings.enter(&claim)) else {
+            self.causes.take(work);
+            return Done::Forget;
+        };
         if !self.cache.has_own_write(&work.key) {
             // The event of that very write wakes this key again. But there is none where the write never happened, or is
             // lost: then it's the time.
             add(&self.stats.put_off, 1);
             return Done::Backoff;
         }
-        let causes = self.causes.take(work);
+        let mut cause = self.causes.take(work);
         let began = SystemTime::now();
         let _timer = self.stats.looks.of(work.reconciler).duration.time();
         match self.try_to_decide(reconciler, work, &busy.fence) {
             Decided::Nothing => Done::Forget,
             Decided::Panicked => {
                 self.stats.count(work.reconciler, Outcome::Failed);
+                cause.into_iter().for_each(|cause| self.causes.put_back(work, cause));
                 Done::Backoff
             }
-            Decided::Rest(next, now) => self.rest(work, &next, now),
+            Decided::Rest(next, now) => self.rest(work, &next, now, cause),
             Decided::Write(mut transaction, next, own) => {
-                // A change may have come into the view before it was noted why.
-                let causes = causes.or_else(|| self.causes.take(work));
+                // A change may have come into the view after that.
+                match (&mut cause, self.causes.late(work)) {
+                    (Some(cause), Some(late)) => cause.join(late),
+                    (cause, late) => *cause = cause.take().or(late),
+                }
                 let (tracer, claim, fence) = (&self.config.tracer, busy.claim(), &busy.fence);
                 let look = trace::Look { tracer, work, own, claim, fence, next: &next, began };
-                let traced = look.begin(causes, &mut transaction);
+                let traced = look.begin(cause, &mut transaction);
                 self.write(work, &busy, *transaction, &next, traced).await
             }
         }
@@ -121,7 +129,7 @@ impl Shared {
         decided.unwrap_or(Decided::Nothing)
     }
 
-    fn rest(&self, work: &Work, next: &Next, now: Time) -> Done {
+    fn rest(&self, work: &Work, next: &Next, now: Time, cause: Option<Cause>) -> Done {
         let outcome = match next {
             Next::Settled(_) => Outcome::Settled,
             Next::Wait(..) | Next::Do(..) => Outcome::Waiting,
@@ -129,7 +137,11 @@ impl Shared {
         };
         self.stats.count(work.reconciler, outcome);
         match next {
-            Next::Wait(Until::Time(at), _) => Done::After(until(now, *at)),
+            Next::Wait(Until::Time(at), _) => {
+                // What is done then is done for the same reason.
+                cause.into_iter().for_each(|cause| self.causes.put_back(work, cause));
+                Done::After(until(now, *at))
+            }
             _ => Done::Forget,
         }
     }

@@ -149,6 +149,11 @@ pub trait Reconciler: Send + Sync {
 
     fn scope(&self) -> Scope;
 
+    /// Whether one step of it serves many declarations at once. Each of its writes stays in its own's trace then.
+    fn serves_many(&self) -> bool {
+        false
+    }
+
     /// Which keys to look at again when this item appeared, changed or went. `world` is as it is after that.
     fn wakes(&self, world: &World, item: &Item) -> Vec<Key>;
 

@@ -185,7 +185,7 @@ impl Bases {
                 let record = rights::at(&key, self.get(&key), replaced)?;
                 scope.check(&key, record.shard, record.global, record.node())?;
                 let current = rights::read(&key, record)?;
-                if let Some(own) = own_trace(&next, &current) {
+                if let Some(own) = own_trace(&next) {
                     traceparent = own.to_owned();
                 }
                 let after = rights::update(author, kind, current, *next)?;
@@ -261,12 +261,12 @@ pub fn known_kind(key: &Key) -> Result<&'static dyn Kind> {
     kind(key.kind()).ok_or_else(|| Error::invalid("kind", format!("unknown kind {:?}", key.kind())))
 }
 
-/// The trace that the writer names for this write alone. What it read, and sent back as it was, is no such word.
-fn own_trace<'a>(next: &'a v1::Resource, current: &v1::Resource) -> Option<&'a str> {
-    fn of(resource: &v1::Resource) -> Option<&str> {
-        Some(resource.metadata.as_ref()?.last_writer.as_ref()?.traceparent.as_str())
-    }
-    of(next).filter(|own| !own.is_empty() && Some(*own) != of(current))
+/// The trace that the writer names for this write alone. What it read, and sent back as it was, is no such word: that says
+/// who wrote.
+fn own_trace(next: &v1::Resource) -> Option<&str> {
+    let said = next.metadata.as_ref()?.last_writer.as_ref()?;
+    let is_word = said.actor.is_empty() && said.step_id.is_empty() && !said.traceparent.is_empty();
+    is_word.then_some(said.traceparent.as_str())
 }
 
 /// A write that replaces that revision.

@@ -1,7 +1,8 @@
 //! The spans of one step: its admission and its commit, in each trace that its writes belong to.
 //!
 //! What a write stores as its cause is the context of a commit that hasn't happened yet: it's promised here, and becomes
-//! a span when the commit is over. Where no trace is sampled nothing is made, and nothing stored.
+//! a span when the commit is over. Where the trace isn't sampled no span is made; its context is stored all the same, or
+//! whoever is woken by the write would take it for nobody's. Where nobody makes spans nothing of that is stored.
 
 use std::time::SystemTime;
 
@@ -50,7 +51,7 @@ impl Spans {
 
     fn commit_under(&mut self, traceparent: &str) -> Option<String> {
         if !is_sampled(traceparent) {
-            return None;
+            return (self.began.is_some() && !traceparent.is_empty()).then(|| traceparent.to_owned());
         }
         if self.began.is_none() {
             return Some(traceparent.to_owned());

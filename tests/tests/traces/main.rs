@@ -1,4 +1,7 @@
-//! One trace shows all that a declaration led to, span by span, whoever did it; and no receiver of traces can do harm.
+//! One trace shows all that a declaration led to, span by span, whoever did it; what isn't sampled leaves no span; and no
+//! receiver of traces can do harm.
 
 mod one_trace;
 mod receivers;
+mod sampled;
+mod spans;

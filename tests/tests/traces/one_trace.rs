@@ -1,98 +1,11 @@
 //! From the call to the healthy process, also where the controller is killed in between.
 
-use std::{collections::HashMap, fs, time::Duration};
+use std::fs;
 
-use driftless_tests::{Cluster, processes::look_until};
+use driftless_tests::processes::look_until;
 use telemetry::testing::{Receiver, Span};
 
-/// Spans are exported twice a second; a busy machine takes its time.
-const EXPORTED_MAX: Duration = Duration::from_secs(60);
-
-const MANIFEST: &str = "kind: Service
-metadata: { name: web }
-spec:
-  replicas: 2
-  template:
-    command: [sleep, '86400']
-    health: { readiness: { exec: { command: [test, -e, READY] }, interval: 0.1s } }
-";
-
-fn traced(receiver: &Receiver, ratio: &str) -> Cluster {
-    let environment =
-        vec![("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint()), ("DRIFTLESS_TRACE_RATIO", ratio.to_owned())];
-    Cluster::of_nodes_with(&["n1"], environment)
-}
-
-/// What a call said on stderr: "trace <id>".
-fn trace_id(said: &str) -> String {
-    let id = said.lines().find_map(|line| line.strip_prefix("trace ")).unwrap_or_else(|| panic!("no trace in {said}"));
-    assert_eq!(id.len(), 32, "{id}");
-    id.to_owned()
-}
-
-/// The trace, once that span is in it.
-fn trace_with(receiver: &Receiver, id: &str, what: &str, last: impl Fn(&Span) -> bool) -> Trace {
-    look_until(what, EXPORTED_MAX, || {
-        let spans = receiver.trace(id);
-        let trace = Trace { spans };
-        // Every part exports by itself: whole once nobody's parent is missing.
-        (trace.spans.iter().any(&last) && trace.orphans().is_empty()).then_some(trace)
-    })
-}
-
-fn is_the_end(span: &Span) -> bool {
-    span.name == "reconcile"
-        && span.attribute("driftless.kind") == "Service"
-        && span.attribute("driftless.outcome") == "settled"
-}
-
-struct Trace {
-    spans: Vec<Span>,
-}
-
-impl Trace {
-    fn named(&self, name: &str) -> Vec<&Span> {
-        self.spans.iter().filter(|span| span.name == name).collect()
-    }
-
-    fn by_id(&self) -> HashMap<&str, &Span> {
-        self.spans.iter().map(|span| (span.id.as_str(), span)).collect()
-    }
-
-    fn orphans(&self) -> Vec<&Span> {
-        let known = self.by_id();
-        self.spans.iter().filter(|span| !span.parent.is_empty() && !known.contains_key(span.parent.as_str())).collect()
-    }
-
-    /// Names from the span up to the first.
-    fn lineage(&self, span: &Span) -> Vec<String> {
-        let known = self.by_id();
-        let mut at = Some(span);
-        std::iter::from_fn(|| {
-            let span = at?;
-            at = known.get(span.parent.as_str()).copied();
-            Some(format!("{} {}", span.scope.trim_start_matches("driftless."), span.name))
-        })
-        .collect()
-    }
-
-    /// Of every span of that name: what it's under, up to the next `reconcile` or to the end.
-    #[track_caller]
-    fn is_under(&self, name: &str, chains: &[&str]) {
-        let found = self.named(name);
-        assert!(!found.is_empty(), "no {name} in {:#?}", self.outline());
-        for span in found {
-            let chain = self.lineage(span)[1..].join(" < ");
-            assert!(chains.iter().any(|allowed| chain.starts_with(allowed)), "{name} is under {chain}");
-        }
-    }
-
-    fn outline(&self) -> Vec<String> {
-        let mut spans: Vec<&Span> = self.spans.iter().collect();
-        spans.sort_by_key(|span| span.start);
-        spans.iter().map(|span| self.lineage(span).join(" < ")).collect()
-    }
-}
+use crate::spans::{EXPORTED_MAX, MANIFEST, is_the_end, trace_id, trace_with, traced};
 
 const CALL: &str = "driftless.v1.ResourceService/";
 
@@ -100,7 +13,7 @@ const CALL: &str = "driftless.v1.ResourceService/";
 fn one_trace_shows_all_from_the_call_to_the_healthy_process() {
     let receiver = Receiver::start();
     // Only what asks for it is sampled.
-    let cluster = traced(&receiver, "0");
+    let cluster = traced(&receiver, "0", &["n1"]);
     let ready = cluster.dir().join("ready");
     fs::write(&ready, "").expect("the directory can be written");
     let manifest = MANIFEST.replace("READY", ready.to_str().expect("text"));
@@ -162,7 +75,7 @@ fn one_trace_shows_all_from_the_call_to_the_healthy_process() {
 #[test]
 fn a_trace_goes_on_where_a_killed_controller_left_off() {
     let receiver = Receiver::start();
-    let mut cluster = traced(&receiver, "0");
+    let mut cluster = traced(&receiver, "0", &["n1"]);
     let ready = cluster.dir().join("ready");
     let manifest = MANIFEST.replace("READY", ready.to_str().expect("text"));
     let applied = cluster.apply_with(manifest.as_bytes(), &["--trace"]).ok();
@@ -192,7 +105,7 @@ fn a_trace_goes_on_where_a_killed_controller_left_off() {
 #[test]
 fn what_a_sweep_repairs_is_a_trace_of_its_own_and_what_it_leaves_is_none() {
     let receiver = Receiver::start();
-    let cluster = traced(&receiver, "1");
+    let cluster = traced(&receiver, "1", &["n1"]);
     let ready = cluster.dir().join("ready");
     fs::write(&ready, "").expect("the directory can be written");
     let manifest = MANIFEST.replace("READY", ready.to_str().expect("text"));

@@ -68,7 +68,7 @@ impl Worker {
             let Some(slot) = self.slots.get(report.uid.as_str()) else { continue };
             let Some(trace) = &slot.trace else { continue };
             spans.add(&self.config.tracer, &self.config.node, report, trace);
-            if slot.is_settled() {
+            if slot.is_settled(report.gone) {
                 self.traced.push(slot.id.uid.clone());
             }
         }

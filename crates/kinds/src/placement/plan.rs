@@ -37,6 +37,10 @@ impl Reconciler for Placements {
         Scope::Leader
     }
 
+    fn serves_many(&self) -> bool {
+        true
+    }
+
     fn wakes(&self, _world: &World, item: &Item) -> Vec<Key> {
         let look = match item.body::<Instance>() {
             // Bound ones matter too: one that goes gives room.

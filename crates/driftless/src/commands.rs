@@ -7,8 +7,10 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::{
     bench,
     client::{self, Client, Servers},
-    exit, output, roles,
-    telemetry::{Declaring, Tracing},
+    exit, output,
+    receiver::Tracing,
+    roles,
+    telemetry::Declaring,
     verbs,
 };
 
@@ -148,6 +150,8 @@ fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
 fn talk(servers: &Servers, tracing: &Tracing, verb: Verb) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        // Also where it isn't needed: who declares next should not be the first to hear of it.
+        tracing.check()?;
         let declaring = verb.declares().map(|verb| Declaring::begin(tracing, verb)).transpose()?;
         let client = match &declaring {
             Some(declaring) => Client::traced(servers, declaring.tracer(), declaring.traceparent.clone())?,

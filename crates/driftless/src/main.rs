@@ -10,6 +10,7 @@ mod exit;
 mod follow;
 mod output;
 mod pages;
+mod receiver;
 mod roles;
 mod standing;
 mod telemetry;

@@ -15,7 +15,10 @@ use opentelemetry_proto::tonic::{
     trace::v1,
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
-use tonic::{Request, Response, Status, transport::Server};
+use tonic::{
+    Request, Response, Status,
+    transport::{Identity, Server, ServerTlsConfig},
+};
 
 /// How it takes what comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub enum Mood {
 pub struct Span {
     pub service: String,
     pub instance: String,
+    /// What else is said of the process.
+    pub resource: HashMap<String, String>,
     pub scope: String,
     pub name: String,
     pub kind: String,
@@ -75,6 +80,16 @@ impl Receiver {
 
     /// Where another one was.
     pub fn start_at(address: SocketAddr) -> Self {
+        Self::serve(address, None)
+    }
+
+    /// For https, by that certificate and key (PEM).
+    pub fn start_tls(certificate: &str, key: &str) -> Self {
+        let identity = Identity::from_pem(certificate, key);
+        Self::serve("127.0.0.1:0".parse().expect("an address"), Some(ServerTlsConfig::new().identity(identity)))
+    }
+
+    fn serve(address: SocketAddr, tls: Option<ServerTlsConfig>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a thread can be started");
         let (mood, watched) = watch::channel(Mood::Takes);
@@ -88,7 +103,11 @@ impl Receiver {
         };
         let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
         let service = TraceServiceServer::new(taken.clone());
-        runtime.spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        let mut server = Server::builder();
+        if let Some(tls) = tls {
+            server = server.tls_config(tls).expect("the certificate is one");
+        }
+        runtime.spawn(server.add_service(service).serve_with_incoming(incoming));
         Self { address, taken, mood, runtime: Some(runtime) }
     }
 
@@ -160,6 +179,7 @@ fn read(span: v1::Span, resource: &HashMap<String, String>, scope: &str) -> Span
     Span {
         service: of("service.name"),
         instance: of("service.instance.id"),
+        resource: resource.clone(),
         scope: scope.to_owned(),
         kind: span.kind().as_str_name().trim_start_matches("SPAN_KIND_").to_lowercase(),
         name: span.name,

@@ -8,8 +8,9 @@ use std::{
 use driftless_telemetry::{
     metrics::Exporter,
     testing::{Mood, Receiver},
-    trace::{Config, Context, Counts, Tracer, names},
+    trace::{Config, Context, Counts, Tls, Tracer, names},
 };
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 /// More than the queue and a batch under way hold.
 const MANY: u64 = 20_000;
@@ -17,8 +18,11 @@ const MANY: u64 = 20_000;
 const WAITING_MAX: u64 = 8_192 + 512;
 
 fn tracer(endpoint: String) -> Tracer {
-    let config = Config { endpoint, ratio: 1.0, service: "test".into(), instance: "t1".into() };
-    Tracer::start(&config).unwrap()
+    Tracer::start(&config(&endpoint)).unwrap()
+}
+
+fn config(endpoint: &str) -> Config {
+    Config::new(endpoint.parse().unwrap(), "test", "t1")
 }
 
 fn make(tracer: &Tracer, count: u64) {
@@ -143,4 +147,61 @@ async fn what_became_of_spans_is_on_the_page_of_metrics() {
     make(&tracer, 3);
     tracer.flush(Duration::from_secs(30)).await;
     assert_eq!(shown(&tracer), rows(2, 0, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_wait_as_it_was_told_and_the_page_says_what_was_dropped() {
+    let receiver = Receiver::start();
+    receiver.set(Mood::Hangs);
+    let tracer = Tracer::start(&Config { queue: 10, ..config(&receiver.endpoint()) }).unwrap();
+    make(&tracer, 2_000);
+    let dropped = tracer.counts().dropped;
+    // Some may have been taken out of the queue meanwhile, one batch at most.
+    assert!((2_000 - 10 - 512..=2_000 - 10).contains(&dropped), "{dropped}");
+    let row = format!("driftless_trace_spans_total{{outcome=\"dropped\"}} {dropped}.0");
+    assert!(shown(&tracer).contains(&row), "{:?}", shown(&tracer));
+    receiver.set(Mood::Takes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_is_called_what_it_was_told() {
+    let receiver = Receiver::start();
+    let attributes = [("deployment.environment.name", "test"), ("service.instance.id", "another")];
+    let attributes = attributes.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    let tracer = Tracer::start(&Config { attributes, ..config(&receiver.endpoint()) }).unwrap();
+    make(&tracer, 1);
+    tracer.flush(Duration::from_secs(30)).await;
+    let span = receiver.spans().remove(0);
+    assert_eq!((span.service.as_str(), span.instance.as_str()), ("test", "another"));
+    assert_eq!(span.resource["deployment.environment.name"], "test");
+    assert_eq!(span.resource["service.namespace"], "driftless");
+}
+
+/// A certificate authority, and certificate and key that it gave 127.0.0.1.
+fn authority() -> (Vec<u8>, String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = params.self_signed(&key).unwrap().pem().into_bytes();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    (ca, certificate.pem(), key.serialize_pem())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_by_https_proves_itself_or_gets_nothing() {
+    let (ca, certificate, key) = authority();
+    let receiver = Receiver::start_tls(&certificate, &key);
+    let to = |ca: Vec<u8>| {
+        let endpoint = format!("https://{}", receiver.address());
+        Tracer::start(&Config { tls: Some(Tls { ca, identity: None }), ..config(&endpoint) }).unwrap()
+    };
+    let (trusting, doubting) = (to(ca), to(authority().0));
+    make(&trusting, 3);
+    make(&doubting, 5);
+    trusting.flush(Duration::from_secs(30)).await;
+    assert_eq!(trusting.counts(), Counts { exported: 3, dropped: 0, failed: 0 });
+    until("the others are given up", || doubting.counts() == Counts { exported: 0, dropped: 0, failed: 5 }).await;
+    assert_eq!(receiver.spans().len(), 3);
 }

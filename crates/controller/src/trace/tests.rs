@@ -52,8 +52,7 @@ struct Traced {
 impl Traced {
     fn start() -> Self {
         let receiver = Receiver::start();
-        let (service, instance) = ("test".into(), "c1".into());
-        let config = Config { endpoint: receiver.endpoint(), ratio: 1.0, service, instance };
+        let config = Config::new(receiver.endpoint().parse().unwrap(), "test", "c1");
         Self { receiver, tracer: Tracer::start(&config).unwrap() }
     }
 

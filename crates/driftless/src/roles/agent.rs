@@ -18,7 +18,8 @@ use crate::{
     client::{self, Servers},
     exit::Trouble,
     pages::PagesArgs,
-    telemetry::{self, LogArgs, Tracing},
+    receiver::Tracing,
+    telemetry::{self, LogArgs},
 };
 
 /// Hollow nodes in one process.

@@ -10,7 +10,8 @@ use super::Shutdown;
 use crate::{
     client::{self, Servers},
     pages::PagesArgs,
-    telemetry::{self, LogArgs, Tracing},
+    receiver::Tracing,
+    telemetry::{self, LogArgs},
     words,
 };
 

@@ -15,8 +15,9 @@ use crate::{
     client::{Client, Servers},
     follow::{Follow, Update},
     pages::PagesArgs,
+    receiver::Tracing,
     standing::Goal,
-    telemetry::{self, LogArgs, Tracing},
+    telemetry::{self, LogArgs},
 };
 
 #[derive(Debug, clap::Args)]

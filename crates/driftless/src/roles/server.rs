@@ -13,7 +13,8 @@ use crate::{
     client,
     exit::Trouble,
     pages::PagesArgs,
-    telemetry::{self, LogArgs, Tracing},
+    receiver::Tracing,
+    telemetry::{self, LogArgs},
 };
 
 #[derive(Debug, clap::Args)]

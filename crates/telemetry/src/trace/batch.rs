@@ -10,7 +10,10 @@ use std::{
 };
 
 use opentelemetry::KeyValue;
-use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithTonicConfig};
+use opentelemetry_otlp::{
+    RetryPolicy, SpanExporter, WithExportConfig, WithTonicConfig,
+    tonic_types::transport::{Certificate, ClientTlsConfig, Identity},
+};
 use opentelemetry_sdk::{
     Resource,
     trace::{SpanData, SpanExporter as _},
@@ -20,10 +23,12 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::Config;
+use super::{Config, Endpoint, Tls};
 
-/// Spans that wait for their export: at about 1 KiB each, 8 MiB.
-const QUEUE_MAX: usize = 8_192;
+/// Spans that wait for their export, where nothing else is said: at about 1 KiB each, 8 MiB.
+pub const QUEUE_DEFAULT: usize = 8_192;
+/// The most that may be asked for: 64 MiB.
+pub const QUEUE_LIMIT: usize = 65_536;
 /// Spans in one export. Below the 4 MiB that receivers take by default.
 const BATCH_MAX: usize = 512;
 /// How long the first of a batch waits for more.
@@ -37,7 +42,7 @@ const RETRIES_MAX: usize = 3;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot export traces to {endpoint}")]
 pub struct Error {
-    endpoint: String,
+    endpoint: Endpoint,
     #[source]
     source: opentelemetry_otlp::ExporterBuildError,
 }
@@ -74,15 +79,17 @@ impl Batch {
     pub fn start(config: &Config) -> Result<Self, Error> {
         let failed = |source| Error { endpoint: config.endpoint.clone(), source };
         let retries = RetryPolicy::recommended().with_max_retries(RETRIES_MAX);
-        let mut exporter = SpanExporter::builder()
+        let mut builder = SpanExporter::builder()
             .with_tonic()
-            .with_endpoint(&config.endpoint)
+            .with_endpoint(config.endpoint.as_str())
             .with_timeout(EXPORT_MAX)
-            .with_retry_policy(retries)
-            .build()
-            .map_err(failed)?;
+            .with_retry_policy(retries);
+        if let Some(tls) = &config.tls {
+            builder = builder.with_tls_config(client(tls));
+        }
+        let mut exporter = builder.build().map_err(failed)?;
         exporter.set_resource(&resource(config));
-        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+        let (queue, waiting) = mpsc::channel(config.queue.clamp(1, QUEUE_LIMIT));
         let counters = Arc::<Counters>::default();
         tokio::spawn(export(exporter, waiting, counters.clone()));
         Ok(Self { queue, counters })
@@ -112,15 +119,26 @@ impl Batch {
     }
 }
 
+fn client(tls: &Tls) -> ClientTlsConfig {
+    let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca));
+    match &tls.identity {
+        Some((certificate, key)) => config.identity(Identity::from_pem(certificate, key)),
+        None => config,
+    }
+}
+
+/// Of the environment nothing is read here.
 fn resource(config: &Config) -> Resource {
-    Resource::builder()
-        .with_service_name(config.service.clone())
-        .with_attributes([
-            KeyValue::new("service.namespace", "driftless"),
-            KeyValue::new("service.instance.id", config.instance.clone()),
-            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
-        ])
-        .build()
+    let more = config.attributes.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    let own = [
+        KeyValue::new("telemetry.sdk.language", "rust"),
+        KeyValue::new("telemetry.sdk.name", "opentelemetry"),
+        KeyValue::new("service.namespace", "driftless"),
+        KeyValue::new("service.instance.id", config.instance.clone()),
+        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        KeyValue::new("service.name", config.service.clone()),
+    ];
+    Resource::builder_empty().with_attributes(own.into_iter().chain(more)).build()
 }
 
 /// Until the last who could add a span is gone.

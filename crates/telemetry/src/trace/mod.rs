@@ -8,11 +8,13 @@
 //! - `context`: W3C trace contexts.
 //! - `span`: one span on its way.
 //! - `names`: every span and attribute there is.
+//! - `endpoint`: where they are sent.
 //! - `batch`: export over OTLP, bounded, which never blocks anybody.
 //! - `figures`: what became of the spans, for `/metrics`.
 
 mod batch;
 mod context;
+mod endpoint;
 mod figures;
 pub mod names;
 mod span;
@@ -23,8 +25,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use opentelemetry::InstrumentationScope;
 
-pub use batch::{Counts, Error};
+pub use batch::{Counts, Error, QUEUE_DEFAULT, QUEUE_LIMIT};
 pub use context::{Context, is_sampled, unsampled};
+pub use endpoint::{Endpoint, EndpointError, Tls};
 pub use figures::FAMILIES;
 pub use span::Span;
 
@@ -33,14 +36,27 @@ use self::{batch::Batch, names::Name};
 /// Where spans go, and how many traces are sampled.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `http://host:port` of an OTLP receiver (gRPC).
-    pub endpoint: String,
+    pub endpoint: Endpoint,
+    /// For https.
+    pub tls: Option<Tls>,
     /// Of new traces, from 0 to 1. What is sampled elsewhere is kept.
     pub ratio: f64,
     /// "driftless-server": what the receiver shows.
     pub service: String,
     /// This one of them: "s1".
     pub instance: String,
+    /// What else the receiver is told of the process. These win over what it's told anyhow.
+    pub attributes: Vec<(String, String)>,
+    /// Spans that wait for their export, from 1 to `QUEUE_LIMIT`.
+    pub queue: usize,
+}
+
+impl Config {
+    /// All traces are sampled.
+    pub fn new(endpoint: Endpoint, service: impl Into<String>, instance: impl Into<String>) -> Self {
+        let (service, instance) = (service.into(), instance.into());
+        Self { endpoint, tls: None, ratio: 1.0, service, instance, attributes: Vec::new(), queue: QUEUE_DEFAULT }
+    }
 }
 
 /// Makes spans for one part of a process; cheap to clone. Without a receiver it makes none.

@@ -112,13 +112,13 @@ How it measures:
   driftless bench tracing -o json
 
 How it measures:
-  Three clusters, each a `driftless dev` with simulated instances on an embedded store: one without traces, one that
-  samples a tenth of them, one that samples all. Those two send their spans by OTLP to receivers in this process, which
-  count them. A turn is 100 operations, one after the other, and a second for spans to be sent: a service of one replica is
+  Four clusters, each a `driftless dev` with simulated instances on an embedded store: one without traces, one that
+  samples a tenth of them, and two that sample all. They send their spans by OTLP to receivers in this process, which
+  count them; the last one's doesn't answer. A turn is 100 operations, one after the other, and a second for spans to be sent: a service of one replica is
   declared, seen Ready, deleted, and seen gone, so that both calls begin a trace. Each cluster has a turn in each round, and
   who comes first changes from round to round; two rounds come first and don't count. CPU is user and system time of the
   clusters' processes over their own turns, so the client and the receivers are not in it. The ratios are of the sums over
-  all rounds.")]
+  all rounds. Resident memory is VmRSS after the last round.")]
     Tracing(Common),
     /// What recording metrics costs: each by itself, and of a cluster's CPU time.
     #[command(after_help = "Example:

@@ -1,9 +1,10 @@
-//! What traces cost: three `driftless dev` at once, without traces, with a tenth of them and with all of them, which do the
-//! same work in turns. Only CPU time of the clusters' own processes counts; who receives the spans is this process.
+//! What traces cost: four `driftless dev` at once, without traces, with a tenth of them, with all of them, and with all of
+//! them and a receiver that hangs, which do the same work in turns. Only the clusters' own processes count; who receives
+//! the spans is this process.
 
 use std::{path::Path, time::Duration};
 
-use telemetry::testing::Receiver;
+use telemetry::testing::{Mood, Receiver};
 
 use super::{
     figures::{Figure, Report},
@@ -17,6 +18,8 @@ use crate::client::Client;
 const OPERATIONS: usize = 100;
 /// Added to each turn: longer than spans wait for their export.
 const SETTLE: Duration = Duration::from_secs(1);
+/// What a receiver that hangs may cost: a full queue (8,192 spans), two batches, and what the allocator keeps of them.
+const MORE_MAX: f64 = 32.0;
 /// Turns that come first and don't count.
 const WARM_UP: usize = 2;
 
@@ -25,7 +28,9 @@ pub async fn run(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Resu
         Side::start(&dir.join("off"), None).await?,
         Side::start(&dir.join("tenth"), Some("0.1")).await?,
         Side::start(&dir.join("all"), Some("1")).await?,
+        Side::start(&dir.join("hanging"), Some("1")).await?,
     ];
+    sides[3].receiver.iter().for_each(|receiver| receiver.set(Mood::Hangs));
     for round in 0..WARM_UP + rounds {
         // Who comes first changes, so that nobody always follows the same one.
         for turn in 0..sides.len() {
@@ -34,7 +39,7 @@ pub async fn run(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Resu
         }
     }
     let operations = rounds * OPERATIONS;
-    let [off, tenth, all] = &sides;
+    let [off, tenth, all, hanging] = &sides;
     anyhow::ensure!(
         off.spans() == 0 && tenth.spans() > 0 && all.spans() > tenth.spans(),
         "spans didn't come as sampled"
@@ -48,6 +53,10 @@ pub async fn run(dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Resu
     let each = |side: &Side| side.spans() as f64 / operations as f64;
     report.add(figure("tracing_10_spans", "spans received per operation, 10 % sampled", each(tenth), ""));
     report.add(figure("tracing_100_spans", "spans received per operation, all sampled", each(all), ""));
+    let (plain, held) = (off.cluster.resident_mib()?, hanging.cluster.resident_mib()?);
+    report.add(figure("tracing_off_resident", "resident memory at the end, no traces", plain, "MiB"));
+    report.add(figure("tracing_hanging_resident", "with all sampled and a receiver that hangs", held, "MiB"));
+    report.add(figure("tracing_hanging_more", "that is more by", held - plain, "MiB").below(MORE_MAX));
     for side in sides {
         side.cluster.end().await?;
     }

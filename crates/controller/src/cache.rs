@@ -19,6 +19,16 @@ const GLOBAL: u32 = u32::MAX;
 /// An item that appeared, changed (both) or went.
 pub type Changed = (Option<Arc<Item>>, Option<Arc<Item>>);
 
+/// What a store says to be all that there is.
+pub struct Listed<'a> {
+    pub incarnation: &'a str,
+    pub objects: &'a [Object],
+    pub shards: &'a [u32],
+    /// Of the kinds that every shard reads, too.
+    pub global: bool,
+    pub revision: Revision,
+}
+
 #[derive(Default)]
 struct Inner {
     world: World,
@@ -39,6 +49,8 @@ struct Inner {
 pub struct Cache {
     inner: RwLock<Inner>,
     revision: watch::Sender<Revision>,
+    /// Of the store that all of it is from; empty before the first snapshot.
+    incarnation: watch::Sender<String>,
 }
 
 impl Cache {
@@ -61,35 +73,57 @@ impl Cache {
 
     /// Never goes back. Own writes that have come back so are not waited for any more.
     pub fn advance(&self, revision: Revision) {
-        let further = self.revision.send_if_modified(|r| {
-            let further = revision > *r;
-            *r = (*r).max(revision);
-            further
-        });
-        if further {
-            self.write(|inner| inner.last_writes.retain(|_, written| *written > revision));
+        if self.raise(revision) {
+            self.write(|inner| inner.came_back(revision));
         }
     }
 
-    /// For a store that is another one now, whose revisions mean something else.
-    pub fn forget_all(&self) {
+    fn raise(&self, revision: Revision) -> bool {
+        self.revision.send_if_modified(|r| {
+            let further = revision > *r;
+            *r = (*r).max(revision);
+            further
+        })
+    }
+
+    /// What comes from now on is of that store. Where it's another one than before, whose revisions mean something else,
+    /// everything is forgotten.
+    pub fn begin(&self, incarnation: &str) {
         self.write(|inner| {
-            let keys: Vec<Key> = inner.world.items().map(|item| item.key.clone()).collect();
-            keys.iter().for_each(|key| drop(inner.remove(key)));
-            inner.covered.clear();
-            inner.floors.clear();
-            inner.graves.clear();
-            inner.last_writes.clear();
+            let another = |known: &str| !known.is_empty() && known != incarnation;
+            if another(&self.incarnation.borrow()) {
+                inner.forget_all();
+                self.revision.send_replace(Revision::ZERO);
+            }
+            // Last: whoever reads it finds nothing any more of the store before.
+            self.incarnation.send_if_modified(|known| std::mem::replace(known, incarnation.to_owned()) != incarnation);
         });
-        self.revision.send_replace(Revision::ZERO);
+    }
+
+    pub fn incarnation(&self) -> String {
+        self.incarnation.borrow().clone()
+    }
+
+    /// Stays so as long as the caller keeps a lock.
+    fn is_of(&self, incarnation: &str) -> bool {
+        *self.incarnation.borrow() == incarnation
+    }
+
+    /// Returns once the store has become another one.
+    pub async fn another_store(&self) {
+        let mut incarnation = self.incarnation.subscribe();
+        // The sender is here, so neither wait ends for another reason.
+        _ = incarnation.wait_for(|known| !known.is_empty()).await;
+        _ = incarnation.changed().await;
     }
 
     /// These shards were listed as of that revision: where they are all that there is, that is how far the cache is. A
     /// shard that came meanwhile may be further back.
-    pub fn advance_if_only(&self, shards: &[u32], revision: Revision) {
+    pub fn advance_if_only(&self, incarnation: &str, shards: &[u32], revision: Revision) {
         self.write(|inner| {
-            if inner.covered.iter().all(|covered| shards.contains(covered)) {
-                self.revision.send_if_modified(|r| revision > std::mem::replace(r, (*r).max(revision)));
+            let all = inner.covered.iter().all(|covered| shards.contains(covered));
+            if self.is_of(incarnation) && all && self.raise(revision) {
+                inner.came_back(revision);
             }
         });
     }
@@ -132,8 +166,12 @@ impl Cache {
         })
     }
 
-    pub fn note_write(&self, key: &Key, revision: Revision) {
+    /// Said by a store of that incarnation, which may be another one by now.
+    pub fn note_write(&self, incarnation: &str, key: &Key, revision: Revision) {
         self.write(|inner| {
+            if !self.is_of(incarnation) {
+                return;
+            }
             let written = inner.last_writes.entry(key.clone()).or_default();
             *written = (*written).max(revision);
         });
@@ -156,35 +194,25 @@ impl Cache {
         self.write(|inner| changes.iter().filter_map(|change| inner.apply(change)).collect())
     }
 
-    /// Replaces everything that `shards` (None: all) and the global kinds have by a complete listing as of `revision`.
-    pub fn replace(
-        &self,
-        objects: &[Object],
-        shards: Option<&[u32]>,
-        global: bool,
-        revision: Revision,
-    ) -> Vec<Changed> {
-        self.write(|inner| inner.replace(objects, shards, global, revision))
+    /// Replaces everything that `shards` and, if `global`, the global kinds have by a complete listing. Returns what that
+    /// changed; none where it's of another store than the cache.
+    pub fn replace(&self, listed: &Listed<'_>) -> Option<Vec<Changed>> {
+        self.write(|inner| self.is_of(listed.incarnation).then(|| inner.replace(listed)))
     }
 
-    /// Takes over a snapshot: after this, `shards` are covered; where it's `whole`, nothing else is. None where it's older
-    /// than what was seen: taken for complete it would let a barrier pass that it doesn't reach.
-    pub fn complete(
-        &self,
-        objects: &[Object],
-        shards: &[u32],
-        whole: bool,
-        revision: Revision,
-    ) -> Option<Vec<Changed>> {
+    /// Takes over a snapshot of the store that has begun: after this, its shards are covered; where it has the global kinds
+    /// too, it's whole, and nothing else is. None where it's older than what was seen: taken for complete it would let a
+    /// barrier pass that it doesn't reach.
+    pub fn complete(&self, snapshot: &Listed<'_>) -> Option<Vec<Changed>> {
         self.write(|inner| {
-            if revision < self.revision() {
+            if snapshot.revision < self.revision() {
                 return None;
             }
-            if whole {
+            if snapshot.global {
                 inner.covered.clear();
             }
-            inner.covered.extend(shards);
-            Some(inner.replace(objects, Some(shards), whole, revision))
+            inner.covered.extend(snapshot.shards);
+            Some(inner.replace(snapshot))
         })
     }
 
@@ -236,6 +264,15 @@ impl Inner {
         self.clock.map(|(time, at)| time.plus(at.elapsed()))
     }
 
+    fn forget_all(&mut self) {
+        let keys: Vec<Key> = self.world.items().map(|item| item.key.clone()).collect();
+        keys.iter().for_each(|key| drop(self.remove(key)));
+        self.covered.clear();
+        self.floors.clear();
+        self.graves.clear();
+        self.last_writes.clear();
+    }
+
     fn floor(&self, shard: u32) -> Revision {
         self.floors.get(&shard).copied().unwrap_or_default()
     }
@@ -277,16 +314,15 @@ impl Inner {
         self.digests.entry((item.metadata().shard, item.key.kind().to_owned())).or_default()
     }
 
-    fn replace(
-        &mut self,
-        objects: &[Object],
-        shards: Option<&[u32]>,
-        global: bool,
-        revision: Revision,
-    ) -> Vec<Changed> {
+    fn came_back(&mut self, revision: Revision) {
+        self.last_writes.retain(|_, written| *written > revision);
+    }
+
+    fn replace(&mut self, listed: &Listed<'_>) -> Vec<Changed> {
+        let Listed { objects, shards, global, revision, .. } = *listed;
         let meant = |item: &Item| match shard_of(item) {
             GLOBAL => global,
-            shard => shards.is_none_or(|shards| shards.contains(&shard)),
+            shard => shards.contains(&shard),
         };
         let listed: BTreeSet<&Key> = objects.iter().map(|object| &object.key).collect();
         let stale = |item: &&Arc<Item>| meant(item) && item.revision <= revision && !listed.contains(&item.key);
@@ -306,7 +342,7 @@ impl Inner {
                 }
             }
         }
-        let floors = shards.unwrap_or_default().iter().copied().chain(global.then_some(GLOBAL));
+        let floors = shards.iter().copied().chain(global.then_some(GLOBAL));
         for shard in floors {
             let floor = self.floors.entry(shard).or_default();
             *floor = (*floor).max(revision);

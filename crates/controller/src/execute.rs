@@ -24,6 +24,8 @@ pub struct Wanted<'a> {
 
 /// What it is written under.
 pub struct Under<'a> {
+    /// Of the store that the decision saw: in another one the same revisions may stand for something else.
+    pub incarnation: &'a str,
     pub fence: Fence,
     pub actor: &'a str,
     pub now: Time,
@@ -59,6 +61,7 @@ pub fn transaction(world: &World, wanted: &Wanted<'_>, under: &Under<'_>) -> Tra
     }
     let verb = wanted.step.map_or("status", |step| step.verb);
     Transaction {
+        incarnation: under.incarnation.to_owned(),
         fence: Some(under.fence.clone()),
         actor: model::Actor::parse(under.actor),
         step_id: step_id(&under.fence, wanted.own, verb),

@@ -162,6 +162,10 @@ impl Holdings {
     /// What to do now, by the pure protocol. Which claims are busy is filled in here.
     pub fn decide(&self, names: &[String], seen: &Seen, local: Local) -> Vec<Action> {
         let held = self.lock();
+        if held.session.is_empty() {
+            // It ended since; who owns nothing as nobody would take what is nobody's for its own.
+            return Vec::new();
+        }
         let local = Local { busy: held.busy.keys().cloned().collect(), ..local };
         claims::decide(&held.session, names, seen, &held.holds, &local)
     }

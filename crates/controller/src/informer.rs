@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     Shared,
-    cache::Changed,
+    cache::{Changed, Listed},
     causes::Came,
     jittered,
     queue::{Lane, Work},
@@ -189,15 +189,24 @@ impl Informer {
         let Some(snapshot) = self.snapshot.take() else { return Ok(()) };
         let shared = self.shared.clone();
         let cache = &shared.cache;
-        if self.token.as_ref().is_some_and(|token| token.incarnation != snapshot.incarnation) {
+        let known = cache.incarnation();
+        if !known.is_empty() && known != snapshot.incarnation {
             warn!(incarnation = %snapshot.incarnation, "the store is another one now: all that was known is forgotten");
-            cache.forget_all();
+            // First: what is held there is held in no other. The member hears of it from the cache.
+            self.shared.holdings.end_all();
         }
         let _noting = shared.causes.noting();
+        cache.begin(&snapshot.incarnation);
+        let listed = Listed {
+            incarnation: &snapshot.incarnation,
+            objects: &snapshot.objects,
+            shards: &snapshot.shards,
+            global: !snapshot.partial,
+            revision,
+        };
         // A server may lag behind the one before it.
         let older = || store::Error::Unavailable("the server's snapshot is older than what was seen".into());
-        let changed =
-            cache.complete(&snapshot.objects, &snapshot.shards, !snapshot.partial, revision).ok_or_else(older)?;
+        let changed = cache.complete(&listed).ok_or_else(older)?;
         // Nor what was let go while this was on its way: its changes are not told any more.
         cache.forget_all_but(&list_of(&self.shared.watched.borrow()));
         self.shared.holdings.look_again();
@@ -269,8 +278,9 @@ pub fn woken_by(world: &World, (before, after): &Changed) -> Vec<Work> {
 }
 
 /// Lists what these shards (and the global kinds) have and mends the cache. Counts and logs what differed. Returns the
-/// revision that the list shows.
-pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
+/// revision that the list shows, and of which incarnation of the store.
+pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<(String, Revision)> {
+    let incarnation = shared.cache.incarnation();
     add(&shared.stats.relists, 1);
     let filter = Filter { kinds: kinds(), shards: Some(shards.to_vec()), ..Filter::default() };
     let mut objects: Vec<Object> = Vec::new();
@@ -287,7 +297,10 @@ pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
     };
     let before = shared.cache.revision();
     let _noting = shared.causes.noting();
-    let changed = shared.cache.replace(&objects, Some(shards), true, revision);
+    let listed = Listed { incarnation: &incarnation, objects: &objects, shards, global: true, revision };
+    let Some(changed) = shared.cache.replace(&listed) else {
+        return Err(store::Error::WrongIncarnation(shared.cache.incarnation()));
+    };
     // What the watch may still bring is no divergence.
     let lied = changed.iter().filter(|(old, new)| {
         let revision = new.as_ref().or(old.as_ref()).map_or(revision, |item| item.revision);
@@ -301,7 +314,7 @@ pub async fn relist(shared: &Shared, shards: &[u32]) -> Result<Revision> {
         warn!(%key, cached = revision(old), stored = revision(new), altered, "the cache was wrong here");
     }
     wake(shared, &changed, Came::Listed(shared.cache.now()));
-    Ok(revision)
+    Ok((incarnation, revision))
 }
 
 #[cfg(test)]

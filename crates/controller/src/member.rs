@@ -8,6 +8,7 @@ mod words;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     panic::resume_unwind,
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -140,6 +141,7 @@ impl Member {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut revisions = shared.cache.revisions();
+        let mut another_store = pin!(shared.cache.another_store());
         loop {
             tokio::select! {
                 Some(word) = words.next() => self.hear(word),
@@ -155,15 +157,25 @@ impl Member {
                 Ok(()) = revisions.changed(), if shared.holdings.in_barrier() => {}
                 () = shared.holdings.changed() => {}
                 () = asked(shutdown), if self.leaving.is_none() => self.leaving = Some(Instant::now()),
+                () = &mut another_store => {
+                    // Its claims are others, and their epochs begin anew: what this session held says nothing there.
+                    info!(session = %self.session, "the store is another one; opening another session");
+                    self.end().await;
+                    return End::Lost;
+                }
             }
             self.act();
             self.beat(false);
             if self.has_left() {
-                let ended = timeout(END_MAX, shared.store.end_session(&self.session, None)).await;
-                info!(?ended, "left");
+                self.end().await;
                 return End::Left;
             }
         }
+    }
+
+    async fn end(&self) {
+        let ended = timeout(END_MAX, self.shared.store.end_session(&self.session, None)).await;
+        info!(session = %self.session, ?ended, "ended");
     }
 
     /// Something may be due though nothing is heard: a refused request, an orphan, the end of a leave.

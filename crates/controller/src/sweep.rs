@@ -49,7 +49,7 @@ async fn check(shared: &Shared) {
     }
     match informer::relist(shared, &shards).await {
         // All that is watched was listed as of then: a barrier may count on it, even if the watch stays mute.
-        Ok(revision) => shared.cache.advance_if_only(&shards, revision),
+        Ok((incarnation, revision)) => shared.cache.advance_if_only(&incarnation, &shards, revision),
         Err(error) => warn!(%error, "the sweep could not list; the next one tries again"),
     }
 }

@@ -46,7 +46,11 @@ pub struct Opened {
 }
 
 pub fn memory() -> Arc<Memory> {
-    Arc::new(Memory::new(Cluster { incarnation: "i".into(), shards: 2 }))
+    memory_of("i")
+}
+
+pub fn memory_of(incarnation: &str) -> Arc<Memory> {
+    Arc::new(Memory::new(Cluster { incarnation: incarnation.into(), shards: 2 }))
 }
 
 impl Restarting {
@@ -63,7 +67,12 @@ impl Restarting {
 
     /// Nothing is known of sessions any more. Clients attach theirs again at once, as `wire` does.
     pub async fn restart(&self) {
-        let next = memory();
+        self.become_another("i").await;
+    }
+
+    /// The same with a store that is empty, and of that incarnation.
+    pub async fn become_another(&self, incarnation: &str) {
+        let next = memory_of(incarnation);
         let opened = self.opened.lock().expect("nobody panics with it").clone();
         for open in opened {
             next.open_session(open).await.expect("it was never ended here");
@@ -83,12 +92,17 @@ impl Restarting {
 
     /// Every member as it is shown, as soon as that fits.
     pub async fn shows(&self, what: &str, fits: impl Fn(&[v1::Member]) -> bool) -> Vec<v1::Member> {
+        self.shows_all(what, |state| fits(&state.members)).await.members.clone()
+    }
+
+    /// Members and claims, as soon as they fit.
+    pub async fn shows_all(&self, what: &str, fits: impl Fn(&v1::Coordination) -> bool) -> Arc<v1::Coordination> {
         let shown = async {
             let mut states = self.now().coordination().await.expect("memory answers");
             loop {
                 let state = states.next().await.expect("it never ends").expect("it never fails");
-                if fits(&state.members) {
-                    return state.members.clone();
+                if fits(&state) {
+                    return state;
                 }
             }
         };
@@ -117,7 +131,10 @@ impl Store for Restarting {
             watches.send(Opened { options, items }).expect("somebody takes them");
             return Ok(UnboundedReceiverStream::new(told).boxed());
         }
-        self.now().watch(options).await
+        let mut inner = self.inner.subscribe();
+        inner.mark_unchanged();
+        let items = self.now().watch(options).await?;
+        Ok(items.take_until(async move { _ = inner.changed().await }).boxed())
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Revision> {

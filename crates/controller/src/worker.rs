@@ -50,6 +50,9 @@ impl Shared {
     }
 
     async fn look_by(&self, reconciler: &dyn Reconciler, work: &Work) -> Done {
+        // Before all else: what is held and seen from here on is of this store or, where it becomes another one meanwhile,
+        // refused by that.
+        let incarnation = self.cache.incarnation();
         let claim = self.claim_of(reconciler, work);
         // Not the owner (any more): whoever is looks at everything of the claim when it takes it.
         let Some(busy) = claim.and_then(|claim| self.holdings.enter(&claim)) else {
@@ -65,7 +68,7 @@ impl Shared {
         let mut cause = self.causes.take(work);
         let began = SystemTime::now();
         let _timer = self.stats.looks.of(work.reconciler).duration.time();
-        match self.try_to_decide(reconciler, work, &busy.fence) {
+        match self.try_to_decide(reconciler, work, &incarnation, &busy.fence) {
             Decided::Nothing => Done::Forget,
             Decided::Panicked => {
                 self.stats.count(work.reconciler, Outcome::Failed);
@@ -95,15 +98,15 @@ impl Shared {
     }
 
     /// One resource about which nothing can be decided must not take the others' owner with it, nor the next owner.
-    fn try_to_decide(&self, reconciler: &dyn Reconciler, work: &Work, fence: &Fence) -> Decided {
+    fn try_to_decide(&self, reconciler: &dyn Reconciler, work: &Work, incarnation: &str, fence: &Fence) -> Decided {
         // A decision changes nothing, so nothing is left half done.
-        catch_unwind(AssertUnwindSafe(|| self.decide(reconciler, work, fence))).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| self.decide(reconciler, work, incarnation, fence))).unwrap_or_else(|_| {
             error!(key = %work.key, reconciler = reconciler.name(), "the decision panicked, which is a defect");
             Decided::Panicked
         })
     }
 
-    fn decide(&self, reconciler: &dyn Reconciler, work: &Work, fence: &Fence) -> Decided {
+    fn decide(&self, reconciler: &dyn Reconciler, work: &Work, incarnation: &str, fence: &Fence) -> Decided {
         let decided = self.cache.view(|view| {
             let Some(own) = view.world.get(&work.key) else { return Decided::Nothing };
             let decision = reconciler.plan(view, own);
@@ -121,7 +124,7 @@ impl Shared {
             let wanted = Wanted { reconciler, own, step, status: decision.status.as_ref(), why };
             let actor = format!("controller/{}", self.config.name);
             let moves_max = self.holdings.moves_max(&work.key);
-            let under = Under { fence: fence.clone(), actor: &actor, now: view.now, moves_max };
+            let under = Under { incarnation, fence: fence.clone(), actor: &actor, now: view.now, moves_max };
             let transaction = execute::transaction(view.world, &wanted, &under);
             let own = if self.config.tracer.is_on() { Own::of(own) } else { Own::default() };
             Decided::Write(Box::new(transaction), decision.next, own)
@@ -149,6 +152,7 @@ impl Shared {
     async fn write(&self, work: &Work, busy: &Busy<'_>, transaction: Transaction, next: &Next, traced: Traced) -> Done {
         let (verb, writes) =
             (transaction.note.as_ref().map(|n| n.verb.clone()).unwrap_or_default(), transaction.writes.len());
+        let incarnation = transaction.incarnation.clone();
         let committed = tokio::time::timeout(self.config.commit_timeout, self.store.commit(transaction)).await;
         let result = committed.unwrap_or_else(|_| Err(Error::OutcomeUnknown("no answer in time".into())));
         traced.end(&self.causes, work, &result, next);
@@ -158,7 +162,7 @@ impl Shared {
                 info!(key = %work.key, %verb, writes, claim = busy.claim(), %revision, why = why.reason, "{}", why.message);
                 self.stats.count(work.reconciler, Outcome::Stepped);
                 self.holdings.reset_moves(&work.key);
-                self.cache.note_write(&work.key, revision);
+                self.cache.note_write(&incarnation, &work.key, revision);
                 // Usually the event has not come back yet, and wakes the key; if it came before the answer, look now.
                 if self.cache.has_own_write(&work.key) { Done::Again } else { Done::Forget }
             }
@@ -206,8 +210,9 @@ impl Shared {
     /// Whatever became of the step, it happened at or below a `head` that is read now; the key is not looked at before
     /// the cache is there.
     async fn barrier(&self, work: &Work) {
+        let incarnation = self.cache.incarnation();
         let head = crate::retry(&self.config, || self.store.head()).await;
-        self.cache.note_write(&work.key, head.revision);
+        self.cache.note_write(&incarnation, &work.key, head.revision);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The store is another one than before: empty, or an older copy. Nothing that runs is stopped for it.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use driftless_tests::{
     Cluster, Lines,
@@ -9,6 +9,9 @@ use driftless_tests::{
 };
 
 use crate::watched::{LONG, sleeper, sleeps};
+
+/// Of a cluster, where nobody says otherwise.
+const SHARDS: usize = 128;
 
 fn end_control_plane(cluster: &mut Cluster) {
     cluster.kill_part("c1");
@@ -119,6 +122,83 @@ fn one_confirmation_ends_all_that_an_empty_store_does_not_know() {
     until_nodes(&nodes(&cluster), None);
     assert_eq!(left(&second), 0, "nothing is said any more, though strays are left");
     look_until("nothing of them is left", LONG, || sleeps(&cluster).is_empty().then_some(()));
+}
+
+/// How many claims each controller has that is alive.
+fn shares(cluster: &Cluster) -> BTreeMap<String, usize> {
+    let shards = cluster.run(&["get", "shards", "-o", "json"]).ok().json();
+    let leader = cluster.run(&["get", "leader", "-o", "json"]).ok().json();
+    let mut shares = BTreeMap::new();
+    for claim in shards["items"].as_array().into_iter().flatten().chain([&leader]) {
+        let owner = claim["owner"].as_str().filter(|owner| !owner.is_empty());
+        owner.into_iter().for_each(|owner| *shares.entry(owner.to_owned()).or_default() += 1);
+    }
+    shares
+}
+
+#[track_caller]
+fn until_every_claim_is_taken(cluster: &Cluster, controllers: usize) {
+    look_until("every claim is taken", LONG, || {
+        let shares = shares(cluster);
+        (shares.len() == controllers && shares.values().sum::<usize>() == SHARDS + 1).then_some(())
+    });
+}
+
+#[test]
+fn controllers_that_outlive_an_empty_store_after_the_other_go_on_in_each() {
+    let mut cluster = Cluster::of_nodes(&["n1"]);
+    cluster.start_controller("c2");
+    until_every_claim_is_taken(&cluster, 2);
+    // The node's agent and both controllers.
+    let mut processes: Vec<Process> = cluster.processes().into_iter().skip(1).collect();
+    for round in 0..4 {
+        if round > 0 {
+            cluster.kill_part("server");
+            let (store, before) = (cluster.dir().join("store"), cluster.dir().join(format!("before-{round}")));
+            fs::rename(store, before).expect("nobody uses it");
+            cluster.start_server();
+            until_every_claim_is_taken(&cluster, 2);
+        }
+        let name = format!("web{round}");
+        cluster.apply_with(sleeper(&name, 2, 0).as_bytes(), &["--wait", "--timeout", "60s"]).ok();
+        processes.extend(cluster.instances(&name).iter().map(|i| cluster.process_of(i)));
+        assert_eq!(processes.len(), 3 + 2 * (round + 1));
+        assert!(processes.iter().all(|p| p.is_alive()), "in the store no. {round}");
+    }
+}
+
+#[test]
+fn a_backup_is_another_store_once_that_is_said() {
+    let mut cluster = Cluster::of_nodes(&["n1"]);
+    let (store, backup) = (cluster.dir().join("store"), cluster.dir().join("backup"));
+    cluster.apply_with(sleeper("kept", 1, 0).as_bytes(), &["--wait"]).ok();
+    let kept = cluster.process_of(&cluster.instances("kept")[0]);
+    cluster.kill_part("server");
+    copy(&store, &backup);
+    cluster.start_server();
+    cluster.apply_with(sleeper("later", 2, 0).as_bytes(), &["--wait"]).ok();
+    let later: Vec<Process> = cluster.instances("later").iter().map(|i| cluster.process_of(i)).collect();
+
+    // Controller and agent know more than the backup, and go on.
+    let url = format!("embedded:{}", store.display());
+    let refused = cluster.run(&["restore", "--store", &url]);
+    assert!(refused.code == 1 && refused.stderr.contains("in use"), "{}", refused.stderr);
+    cluster.kill_part("server");
+    fs::remove_dir_all(&store).expect("nobody uses it");
+    fs::rename(&backup, &store).expect("nobody uses it");
+    let said = cluster.run(&["restore", "--store", &url]).ok().stdout;
+    assert!(said.contains("incarnation") && said.contains("driftless node confirm"), "{said}");
+    cluster.start_server();
+    until_every_claim_is_taken(&cluster, 1);
+    cluster.run(&["scale", "service", "kept", "--replicas", "2"]).ok();
+    cluster.wait_ready("kept", "60s");
+    assert!(later.iter().chain([&kept]).all(|p| p.is_alive()));
+
+    // What the backup doesn't know ends when a user says so.
+    cluster.run(&["node", "confirm", "n1"]).ok();
+    look_until("what nobody declares is gone", LONG, || (!later.iter().any(|p| p.is_alive())).then_some(()));
+    assert!(kept.is_alive());
+    assert_eq!(cluster.instances("kept").len(), 2);
 }
 
 #[test]

@@ -22,6 +22,10 @@ fn object(n: i64, revision: i64) -> Object {
     Object { key, revision: Revision(revision), bytes }
 }
 
+fn listed<'a>(objects: &'a [Object], shards: &'a [u32], global: bool, revision: i64) -> Listed<'a> {
+    Listed { incarnation: "", objects, shards, global, revision: Revision(revision) }
+}
+
 fn deleted(n: i64, revision: i64) -> Change {
     Change::Deleted { key: key(n), uid: format!("u{n}"), revision: Revision(revision), left: false }
 }
@@ -34,7 +38,7 @@ fn names(cache: &Cache) -> Vec<String> {
 fn own_writes_are_remembered_only_until_they_came_back() {
     let cache = Cache::default();
     for n in 1..=100 {
-        cache.note_write(&key(n), Revision(n));
+        cache.note_write("", &key(n), Revision(n));
     }
     cache.advance(Revision(99));
     assert!(cache.has_own_write(&key(99)) && !cache.has_own_write(&key(100)));
@@ -45,22 +49,40 @@ fn own_writes_are_remembered_only_until_they_came_back() {
 #[test]
 fn a_list_brings_nothing_back_that_was_deleted_since() {
     let cache = Cache::default();
-    cache.complete(&[object(1, 5), object(2, 6)], &[1], true, Revision(6)).expect("it's the first");
+    cache.complete(&listed(&[object(1, 5), object(2, 6)], &[1], true, 6)).expect("it's the first");
     cache.apply(&[deleted(1, 9)]);
-    let changed = cache.replace(&[object(1, 5), object(2, 6), object(3, 7)], Some(&[1]), true, Revision(8));
+    let late = [object(1, 5), object(2, 6), object(3, 7)];
+    let changed = cache.replace(&listed(&late, &[1], true, 8)).expect("it's of the same store");
     assert_eq!((changed.len(), names(&cache)), (0, vec!["s2".to_owned()]), "the next list tells of the third");
-    cache.replace(&[object(2, 6), object(3, 7)], Some(&[1]), true, Revision(9));
+    cache.replace(&listed(&[object(2, 6), object(3, 7)], &[1], true, 9)).expect("it's of the same store");
     assert_eq!(names(&cache), ["s2", "s3"]);
 }
 
 #[test]
 fn a_list_of_some_shards_says_nothing_of_the_others() {
     let cache = Cache::default();
-    cache.complete(&[], &[1], true, Revision(10)).expect("it's the first");
-    cache.advance_if_only(&[1, 2], Revision(20));
+    cache.complete(&listed(&[], &[1], true, 10)).expect("it's the first");
+    cache.advance_if_only("", &[1, 2], Revision(20));
     assert_eq!(cache.revision(), Revision(20));
-    assert!(cache.complete(&[], &[2], false, Revision(15)).is_none(), "what came between would be missed");
-    cache.complete(&[], &[2], false, Revision(20)).expect("it's as new");
-    cache.advance_if_only(&[1], Revision(30));
+    assert!(cache.complete(&listed(&[], &[2], false, 15)).is_none(), "what came between would be missed");
+    cache.complete(&listed(&[], &[2], false, 20)).expect("it's as new");
+    cache.advance_if_only("", &[1], Revision(30));
     assert_eq!(cache.revision(), Revision(20), "changes of the other shard up to there are still to come");
+}
+
+/// A list, or the answer to a write, may still be on its way when the store has become another one.
+#[test]
+fn what_a_store_said_is_nothing_to_the_next_one() {
+    let cache = Cache::default();
+    cache.begin("first");
+    cache
+        .complete(&Listed { incarnation: "first", ..listed(&[object(1, 5)], &[1], true, 90) })
+        .expect("it's the first");
+    cache.begin("second");
+    assert_eq!((cache.revision(), names(&cache), cache.covers(1)), (Revision::ZERO, Vec::<String>::new(), false));
+    assert!(cache.replace(&Listed { incarnation: "first", ..listed(&[object(1, 5)], &[1], true, 90) }).is_none());
+    cache.advance_if_only("first", &[1], Revision(90));
+    cache.note_write("first", &key(2), Revision(91));
+    assert_eq!((cache.revision(), names(&cache)), (Revision::ZERO, Vec::new()));
+    assert!(cache.has_own_write(&key(2)), "it would be waited for in vain");
 }

@@ -44,7 +44,8 @@ fn a_step_of_whatever_may_be_declared_fits_into_a_transaction() {
         let why = Why::new("TooFew", "");
         let wanted = Wanted { reconciler: &service::Services, own: &own, step: Some(&step), status: None, why: &why };
         let fence = Fence::Claim { claim: "shard-0".into(), epoch: Epoch(1), session: "me".into() };
-        let under = Under { fence, actor: "controller/c", now: Time::default(), moves_max: MOVES_MAX };
+        let under =
+            Under { incarnation: "i", fence, actor: "controller/c", now: Time::default(), moves_max: MOVES_MAX };
         let transaction = transaction(&world, &wanted, &under);
         let written: usize = transaction.writes.iter().map(size).sum();
         // The history repeats them, with some words on each.

@@ -59,6 +59,24 @@ async fn a_store_that_forgot_what_was_said_is_told_again() {
     assert!(restarted.elapsed() < Duration::from_secs(1), "{:?}", restarted.elapsed());
 }
 
+/// The claims of an empty store are nobody's, at epoch 0, while this replica held them at an epoch from before.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_replaced_again_and_again_has_its_claims_taken_each_time() {
+    let store = Restarting::new();
+    let _running = start(&store);
+    let owned = |state: &v1::Coordination| {
+        let alive = |owner: &str| state.members.iter().any(|member| member.session == owner);
+        state.claims.iter().filter(|claim| alive(&claim.owner)).count() == 3
+    };
+    store.shows_all("its claims", owned).await;
+    for incarnation in ["second", "third", "fourth"] {
+        let before = store.shows("it lives", |members| members.len() == 1).await.remove(0).session;
+        store.become_another(incarnation).await;
+        let after = store.shows_all(&format!("the claims of the {incarnation}"), owned).await;
+        assert!(after.claims.iter().all(|claim| claim.owner != before), "{after:?}: by a session that held nothing");
+    }
+}
+
 /// A report that was long on its way, over another server, replaces a newer one.
 #[tokio::test(start_paused = true)]
 async fn what_came_late_is_put_right_by_the_next_renewal() {

@@ -1,15 +1,16 @@
 //! One look at one key.
 
 use api::v1;
-use kinds::{Item, View, World};
+use kinds::{Item, View, World, service};
 use model::{Decision, Epoch, Key, Object, Revision};
-use store::Change;
+use store::{Change, ClaimChange, List, Memory, SessionOpen, Store, Write};
 
 use super::*;
 use crate::{
     Config, Controller,
+    cache::Listed,
     claims::{Hold, Phase},
-    testing::Restarting,
+    testing::{Restarting, memory_of},
 };
 
 const SERVICE: &str = "Service";
@@ -73,7 +74,7 @@ async fn a_decision_that_panics_is_tried_again_later_and_takes_nothing_with_it()
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_its_own_write_is_looked_at_again_though_nothing_is_heard_of_it() {
     let (shared, work) = leader();
-    shared.cache.note_write(&work.key, Revision(9));
+    shared.cache.note_write("", &work.key, Revision(9));
     assert_eq!(shared.look_by(&Defective, &work).await, Done::Backoff);
     let failed = || shared.stats.looks.of(work.reconciler).count(Outcome::Failed);
     assert_eq!(failed(), 0, "nothing is decided before it");
@@ -90,4 +91,72 @@ async fn a_step_that_is_too_large_is_tried_in_part() {
     let too_large = Error::TooLarge("2 bytes, at most 1".into());
     assert_eq!(shared.failed(&work, &busy, "create", &too_large).await, Done::Backoff);
     assert_eq!(shared.holdings.moves_max(&work.key), before / 2);
+}
+
+const SESSION: &str = "s";
+
+fn web() -> v1::Resource {
+    let template = v1::InstanceTemplate { command: vec!["run".into()], ..Default::default() };
+    let spec = v1::ServiceSpec { replicas: Some(1), template: Some(template), ..Default::default() };
+    let metadata = v1::Metadata {
+        kind: service::KIND.into(),
+        namespace: "default".into(),
+        name: "web".into(),
+        uid: "u".into(),
+        root_uid: "u".into(),
+        generation: 1,
+        ..Default::default()
+    };
+    v1::Resource { metadata: Some(metadata), spec: Some(kinds::any(service::SPEC, &spec)), status: None }
+}
+
+/// A service at revision 1, whose shard is the session's at epoch 1: the same in whatever store.
+async fn stored(incarnation: &str) -> Arc<Memory> {
+    let store = memory_of(incarnation);
+    let writes = vec![Write::Put(Box::new(web()))];
+    let revision = store.commit(Transaction { writes, ..Transaction::default() }).await.expect("it's free");
+    assert_eq!(revision, Revision(1));
+    let open = SessionOpen {
+        session: SESSION.into(),
+        role: "controller".into(),
+        name: "c".into(),
+        server: String::new(),
+        ttl: Config::default().ttl,
+    };
+    store.open_session(open).await.expect("it opens");
+    let take = ClaimChange {
+        name: shard_claim(0),
+        expected_owner: String::new(),
+        expected_epoch: Epoch(0),
+        owner: SESSION.into(),
+        owner_must_be_dead: true,
+    };
+    store.change_claim(take).await.expect("it's nobody's");
+    store
+}
+
+/// A replica that saw the one store and talks to the other looks at the service. Returns whether it wrote.
+async fn steps(seen: &str, present: &str) -> bool {
+    let (seen, present) = (stored(seen).await, stored(present).await);
+    let shared = Controller::new(Config::default(), present.clone()).shared;
+    let objects = seen.list(List::default()).await.expect("memory answers").objects;
+    let incarnation = seen.cluster().await.expect("memory answers").incarnation;
+    shared.cache.begin(&incarnation);
+    shared.cache.set_clock(Time::from_millis(1));
+    let listed =
+        Listed { incarnation: &incarnation, objects: &objects, shards: &[0], global: true, revision: Revision(2) };
+    shared.cache.replace(&listed).expect("it's of that store");
+    shared.holdings.begin(SESSION);
+    shared.holdings.set(&shard_claim(0), Hold { epoch: Epoch(1), revision: Revision(2), phase: Phase::Active });
+    let before = present.head().await.expect("memory answers");
+    let reconciler = RECONCILERS.iter().position(|r| r.kind() == service::KIND).expect("services are reconciled");
+    shared.look(&Work { reconciler, key: Key::new(service::KIND, "default", "web") }).await;
+    present.head().await.expect("memory answers") != before
+}
+
+/// Sessions are random, so no other replica's claim can look like this one's; its own of an earlier store can.
+#[tokio::test]
+async fn a_step_for_one_store_is_refused_by_another_that_looks_just_the_same() {
+    assert!(steps("first", "first").await, "there is something to do");
+    assert!(!steps("first", "second").await, "not there");
 }

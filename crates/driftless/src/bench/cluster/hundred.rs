@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::Context;
-use controller::{cache::Cache, execute};
+use controller::{
+    cache::{Cache, Listed},
+    execute,
+};
 use futures::StreamExt;
 use kinds::{KINDS, RECONCILERS, moves};
 use model::{Filter, Object};
@@ -137,7 +140,10 @@ impl Copy {
     fn look(&self, report: &mut Report) -> anyhow::Result<()> {
         let cache = Cache::default();
         cache.set_clock(self.bookmark.time);
-        cache.replace(&self.objects, Some(&self.shards), true, self.bookmark.revision);
+        let Bookmark { incarnation, revision, .. } = &self.bookmark;
+        cache.begin(incarnation);
+        let (objects, shards) = (&self.objects, &self.shards);
+        cache.replace(&Listed { incarnation, objects, shards, global: true, revision: *revision });
         cache.set_agents(self.agents.clone());
         cache.set_live_since_now();
         let differing = cache.differing(&self.bookmark.digests);

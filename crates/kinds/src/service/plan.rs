@@ -78,7 +78,7 @@ impl Reconciler for Services {
         let going = Going::of(service, &target, ready(&fleet.updated), complete(service, &fleet), view.now);
         let next = next.unwrap_or_else(|| rest(service, &fleet, &going));
         let status = status::of(item, service, &target, &fleet, &going, &next);
-        Decision { next, status: Some(any(STATUS, &status)) }
+        Decision { next, status: Some(template::with_good_whole(any(STATUS, &status), item, &target)) }
     }
 }
 
@@ -251,7 +251,7 @@ fn blocked(view: &View<'_>, item: &Item, service: &Service, why: Why) -> Decisio
     }
     let next = Next::Blocked(why);
     let status = status::of(item, service, &unknown, &fleet, &Going::default(), &next);
-    Decision { next, status: Some(any(STATUS, &status)) }
+    Decision { next, status: Some(template::with_good_whole(any(STATUS, &status), item, &unknown)) }
 }
 
 /// Children first, then the record.
@@ -292,7 +292,7 @@ fn draft(item: &Item, target: &Target, slot: u32) -> Draft {
     Draft {
         key: item.key.sibling(instance::KIND, &format!("{}-{}-{slot}", metadata.name, target.hash)),
         labels: metadata.labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-        spec: template::with_all_declared(any(instance::SPEC, &spec), item, target),
+        spec: template::with_unknown(any(instance::SPEC, &spec), item, target),
         status: None,
     }
 }

@@ -556,6 +556,45 @@ fn progress_pushes_the_deadline_and_a_complete_rollout_is_remembered() {
     assert_eq!((done.progress, done.last_good.unwrap().template_hash), (None, "new".to_owned()));
 }
 
+/// The template once more, with nothing but field 2000: decoders merge the two.
+const NEWER: [u8; 7] = [0x1a, 0x05, 0x82, 0x7d, 0x02, b'h', b'i'];
+
+fn has_newer(bytes: &[u8]) -> bool {
+    bytes.windows(5).any(|window| window == &NEWER[2..])
+}
+
+#[test]
+fn going_back_brings_what_a_newer_version_had_declared() {
+    let declare = |instances: &str, hash: &str, newer: bool, status: Option<prost_types::Any>| {
+        let mut world = fleet(&service_spec(2, 1, 0), instances);
+        let resource = world.get(&key()).unwrap().resource.clone();
+        let metadata = v1::Metadata { template_hash: hash.into(), ..resource.metadata.unwrap() };
+        let mut spec = resource.spec.unwrap();
+        if newer {
+            spec.value.extend(NEWER);
+        }
+        put(&mut world, metadata, spec, status);
+        world
+    };
+    let status_in = |world: &World| plan(world, &Services, &key()).status.unwrap();
+    let complete = status_in(&declare("new-0+ new-1+", "new", true, None));
+    assert!(has_newer(&complete.value), "it's kept with what was complete");
+    let rolling = status_in(&declare("new-0+ new-1+", "next", false, Some(complete)));
+    assert!(has_newer(&rolling.value), "and stays while something else is tried");
+    let given_up = v1::ServiceStatus { rolled_back: "next".into(), ..Default::default() };
+    // A later field than any of the rest: appended, it's merged.
+    let given_up = prost_types::Any { value: [rolling.value, given_up.encode_to_vec()].concat(), ..rolling };
+    let back = declare("", "next", false, Some(given_up));
+    let Next::Do(step, _) = plan(&back, &Services, &key()).next else { panic!("should create") };
+    let model::Move::Create(draft) = &step.moves[0] else { panic!("should create") };
+    assert_eq!(draft.key.name(), "web-new-0");
+    assert!(has_newer(&draft.spec.value), "what runs again has it");
+    let gone_back = status_in(&declare("new-0+ new-1+", "next", false, back.get(&key()).unwrap().status().cloned()));
+    assert!(has_newer(&gone_back.value), "so it will the next time");
+    let settled = declare("new-0+ new-1+", "next", false, Some(gone_back.clone()));
+    assert_eq!(status_in(&settled), gone_back, "byte for byte: there's nothing to write");
+}
+
 #[test]
 fn a_config_is_part_of_the_template() {
     let mut spec = service_spec(1, 1, 0);

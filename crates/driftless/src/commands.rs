@@ -36,6 +36,8 @@ enum Command {
     Controller(roles::controller::Args),
     /// Run a node's agent, which runs instances.
     Agent(roles::agent::Args),
+    /// Say that a store was set back to a backup.
+    Restore(roles::restore::Args),
     #[command(flatten)]
     Verb(Verb),
     /// Measure how fast it is on this machine.
@@ -109,7 +111,7 @@ impl Verb {
 }
 
 /// They have a server of their own, or need none.
-const SERVERLESS: [&str; 5] = ["dev", "server", "bench", "version", "completion"];
+const SERVERLESS: [&str; 6] = ["dev", "server", "restore", "bench", "version", "completion"];
 
 /// The command line as it is read and shown. An empty `DRIFTLESS_SERVER` is as if it weren't set.
 fn command(environment: Option<&OsStr>) -> clap::Command {
@@ -133,6 +135,7 @@ pub fn run() -> anyhow::Result<()> {
             roles::run(&args.logs.clone(), |end| roles::controller::run(&servers, args, &tracing, end))
         }
         Command::Agent(args) => roles::run(&args.logs.clone(), |end| roles::agent::run(&servers, args, &tracing, end)),
+        Command::Restore(args) => roles::restore::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Version => output::print(&format!("driftless {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Completion { shell } => completion(shell),

@@ -2,6 +2,7 @@
 
 use std::{io, process::ExitCode};
 
+use server::Readiness;
 use store::Error;
 
 use crate::words;
@@ -28,6 +29,9 @@ const CONFLICT: u8 = 4;
 const TIMED_OUT: u8 = 5;
 const UNREACHABLE: u8 = 6;
 const CHANGES: u8 = 10;
+
+const STORE_AWAY: &str = "the server is there, but its store isn't: does that run, with a quorum, and can the server \
+                          reach it? --server or DRIFTLESS_SERVER names another server";
 
 /// What a verb itself finds out; the rest is the store's errors.
 #[derive(Debug, thiserror::Error)]
@@ -96,13 +100,26 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         return Some("is the store running, and can it be reached from here? --store says where it is");
     }
     match error.downcast_ref::<Error>()? {
-        Error::Unavailable(_) => {
-            Some("is it running? 'driftless dev' starts a cluster; --server or DRIFTLESS_SERVER names another")
-        }
+        Error::Unavailable(message) => Some(match unready(message) {
+            None if message.contains("the store") => STORE_AWAY,
+            None => "is it running? 'driftless dev' starts a cluster; --server or DRIFTLESS_SERVER names another",
+            Some(Readiness::RolledBack) => {
+                "end the servers and run 'driftless restore' on the store, then start them again; docs/DEPLOY.md says why"
+            }
+            Some(Readiness::Draining) => "it's ending; try again, or name another with --server or DRIFTLESS_SERVER",
+            Some(_) => STORE_AWAY,
+        }),
         Error::OutcomeUnknown(_) => Some("look with 'driftless get' whether it was done, then try again"),
         Error::Conflict { .. } => Some("look with 'driftless get' at what changed, then try again"),
         _ => None,
     }
+}
+
+/// What a server that refuses everything says of itself; none where nothing like that was said.
+fn unready(message: &str) -> Option<Readiness> {
+    let (reason, _) = message.split_once(':')?;
+    let all = [Readiness::Starting, Readiness::Stale, Readiness::RolledBack, Readiness::Draining];
+    all.into_iter().find(|readiness| readiness.reason() == reason)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -120,6 +137,20 @@ mod tests {
         assert_eq!((code(&server), hint(&server).map(|hint| hint.contains("--store"))), (FAILED, Some(true)));
         assert_eq!(format!("{server:#}"), "the store can't be used: unavailable: connection refused");
         let client = anyhow::Error::from(away()).context("listing services");
-        assert_eq!((code(&client), hint(&client).map(|hint| hint.contains("--server"))), (UNREACHABLE, Some(true)));
+        assert_eq!(
+            (code(&client), hint(&client).map(|hint| hint.contains("is it running"))),
+            (UNREACHABLE, Some(true))
+        );
+    }
+
+    #[test]
+    fn a_server_that_answers_is_not_said_to_be_away() {
+        let of = |readiness: Readiness| {
+            let refused = Error::Unavailable(format!("{}: {}", readiness.reason(), readiness.message()));
+            hint(&anyhow::Error::from(refused)).unwrap_or_default()
+        };
+        assert!(of(Readiness::Stale).contains("its store isn't"), "{}", of(Readiness::Stale));
+        assert!(of(Readiness::RolledBack).contains("driftless restore"), "{}", of(Readiness::RolledBack));
+        assert!(of(Readiness::Draining).contains("it's ending"), "{}", of(Readiness::Draining));
     }
 }

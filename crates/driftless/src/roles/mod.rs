@@ -6,6 +6,7 @@ pub mod agent;
 pub mod controller;
 pub mod dev;
 mod hollow;
+pub mod restore;
 pub mod server;
 
 use std::future::Future;

@@ -17,6 +17,9 @@ use crate::{
     telemetry::{self, LogArgs},
 };
 
+pub const STORE_HELP: &str =
+    "Where resources are kept: embedded:DIR, etcd://HOST:PORT[,HOST:PORT...][/PREFIX], or memory";
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   driftless server --store embedded:/var/lib/driftless
@@ -25,13 +28,12 @@ use crate::{
       --etcd-ca ca.pem --etcd-cert server.pem --etcd-key server.key
   driftless server --store memory                  forgets everything when it ends")]
 pub struct Args {
-    /// Where resources are kept: embedded:DIR, etcd://HOST:PORT[,HOST:PORT...][/PREFIX], or memory.
-    #[arg(long, value_name = "STORE")]
+    #[arg(long, value_name = "STORE", help = STORE_HELP)]
     store: Backend,
     /// The address to serve gRPC on.
     #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     listen: String,
-    /// What people know this server by [default: the host's name].
+    /// What people know this server by [default: the host's name and the port].
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -44,11 +46,11 @@ pub struct Args {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "For etcd")]
-struct Etcd {
+pub struct Etcd {
     /// The authority that signed etcd's certificates (PEM); turns TLS on.
     #[arg(long = "etcd-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// This server's certificate (PEM), where etcd asks for one.
+    /// The certificate to show (PEM), where etcd asks for one.
     #[arg(long = "etcd-cert", value_name = "FILE", requires_all = ["ca", "key"])]
     cert: Option<PathBuf>,
     /// The key of that certificate (PEM).
@@ -56,8 +58,16 @@ struct Etcd {
     key: Option<PathBuf>,
 }
 
+impl Etcd {
+    /// These options with what was said here.
+    pub fn of(self, options: store_etcd::Options) -> store_etcd::Options {
+        let tls = self.ca.map(|ca| store_etcd::Tls { ca, identity: self.cert.zip(self.key), domain: None });
+        store_etcd::Options { tls, ..options }
+    }
+}
+
 #[derive(Clone, Debug)]
-enum Backend {
+pub enum Backend {
     Embedded(PathBuf),
     Memory,
     Etcd(store_etcd::Options),
@@ -79,7 +89,8 @@ impl FromStr for Backend {
 pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::Result<()> {
     let listener = listen(&args.listen).await?;
     let address = listener.local_addr()?;
-    let name = args.name.unwrap_or_else(client::host);
+    // Several may run on one host.
+    let name = args.name.unwrap_or_else(|| format!("{}:{}", client::host(), address.port()));
     let pages = args.pages.open("server", &["server"]).await?;
     let ready = || announce(&format!("server {name} on {address}"));
     let tracer = tracing.start("server", &name)?;
@@ -96,13 +107,8 @@ pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::R
             let store = Arc::new(Memory::new(Cluster::random()));
             serve(store, &name, listener, seen, shutdown, ready).await
         }
-        Backend::Etcd(mut options) => {
-            options.tls = args.etcd.ca.map(|ca| store_etcd::Tls {
-                ca,
-                identity: args.etcd.cert.zip(args.etcd.key),
-                domain: None,
-            });
-            let store = EtcdStore::new(options).context("cannot use etcd")?;
+        Backend::Etcd(options) => {
+            let store = EtcdStore::new(args.etcd.of(options)).context("cannot use etcd")?;
             store.keep(Upkeep::default());
             pages.add(store.metrics());
             serve(Arc::new(store), &name, listener, seen, shutdown, ready).await

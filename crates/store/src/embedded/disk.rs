@@ -92,6 +92,13 @@ pub(super) fn initialize(database: &Database, proposal: &Cluster) -> Result<(), 
 }
 
 impl Disk {
+    /// Another history of revisions begins.
+    pub fn replace_incarnation(&self, incarnation: &str) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        transaction.open_table(META)?.insert("incarnation", incarnation)?;
+        Ok(transaction.commit()?)
+    }
+
     /// Reads everything but the history.
     pub fn load(database: Database, dir: &Path) -> Result<(Self, State), OpenError> {
         let disk = Self { database };

@@ -79,6 +79,21 @@ impl Embedded {
         Self::open_with(dir, lock, Box::new(move || disk::builder().create(&path)))
     }
 
+    /// After a restore from a backup, with nobody using it: makes what is in that directory a store of another incarnation.
+    /// So whatever was read or promised in the lost history is refused. Blocks while it reads.
+    pub fn replace_incarnation(dir: impl AsRef<Path>) -> Result<Cluster, OpenError> {
+        let dir = dir.as_ref();
+        let path = dir.join(disk::FILE);
+        fs::metadata(&path).map_err(|source| OpenError::Io { dir: dir.into(), source })?;
+        let _lock = lock::acquire(dir)?;
+        let failed = |e: redb::Error| OpenError::Database { dir: dir.into(), source: Box::new(e) };
+        let database = disk::builder().open(&path).map_err(|e| failed(e.into()))?;
+        let (disk, state) = Disk::load(database, dir)?;
+        let cluster = Cluster { shards: state.cluster().shards, ..Cluster::random() };
+        disk.replace_incarnation(&cluster.incarnation).map_err(failed)?;
+        Ok(cluster)
+    }
+
     fn open_with(dir: &Path, lock: fs::File, opener: Opener) -> Result<Self, OpenError> {
         let database = opener().map_err(|e| OpenError::Database { dir: dir.into(), source: Box::new(e.into()) })?;
         let (disk, state) = Disk::load(database, dir)?;

@@ -7,7 +7,8 @@ use model::{Epoch, Fence, Revision};
 
 use super::open;
 use crate::{
-    ClaimChange, Cluster, Error, HistoryQuery, LogEntry, OpenError, SessionOpen, Store, Transaction, WatchOptions,
+    ClaimChange, Cluster, Embedded, Error, HistoryQuery, LogEntry, OpenError, SessionOpen, Store, Transaction,
+    WatchOptions,
     conformance::{Coordinated, Reader, create, put, resource, shown},
     local::Engine,
 };
@@ -54,6 +55,29 @@ async fn everything_but_sessions_outlives_the_process() {
     let fence = Some(Fence::Claim { claim: "leader".into(), epoch: Epoch(1), session: "a".into() });
     second.commit(Transaction { fence, ..Transaction::default() }).await.expect("the claim itself stays");
     assert_eq!(second.change_claim(take(("a", 1), "b")).await.unwrap().epoch, 2, "its owner died with the process");
+}
+
+#[tokio::test]
+async fn a_restored_one_refuses_what_was_meant_for_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path());
+    let before = first.cluster().await.unwrap();
+    let web = create(&first, "web").await;
+    assert!(matches!(Embedded::replace_incarnation(dir.path()), Err(OpenError::InUse { .. })));
+    first.close().await;
+
+    let now = Embedded::replace_incarnation(dir.path()).expect("nobody uses it");
+    assert_eq!(now.shards, before.shards);
+    let second = open(dir.path());
+    assert_eq!(second.cluster().await, Ok(now.clone()));
+    let late = |incarnation: &str| {
+        let writes = vec![put(resource("web"), web)];
+        second.commit(Transaction { incarnation: incarnation.into(), writes, ..Transaction::default() })
+    };
+    assert_eq!(late(&before.incarnation).await, Err(Error::WrongIncarnation(now.incarnation.clone())));
+    late(&now.incarnation).await.expect("it's as it was");
+    let nothing = Embedded::replace_incarnation(dir.path().join("nothing"));
+    assert!(matches!(nothing, Err(OpenError::Io { .. })), "{nothing:?}: and none is made");
 }
 
 #[tokio::test]

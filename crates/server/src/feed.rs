@@ -9,7 +9,7 @@ use store::{Error, Group, Result, ResumeToken, WatchItem, WatchOptions};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::shared::Shared;
+use crate::{founding, shared::Shared};
 
 /// Groups taken over under one lock, before watchers are woken.
 const GROUPS_AT_ONCE: usize = 64;
@@ -71,6 +71,9 @@ async fn follow(shared: &Shared, listing: &mut bool) -> Ended {
         match take(shared, &mut snapshot, items) {
             Ok(false) => {}
             Ok(true) => {
+                if let Err(error) = found(shared).await {
+                    return Ended::Broken(error.to_string());
+                }
                 *listing = false;
                 // It was doubted before. What is wrong still is doubted again.
                 let _ = shared.relist.notified().now_or_never();
@@ -80,6 +83,12 @@ async fn follow(shared: &Shared, listing: &mut bool) -> Ended {
         // A token may be answered by a snapshot, too.
         *listing |= snapshot.is_some();
     }
+}
+
+/// Another store than before may be an empty one.
+async fn found(shared: &Shared) -> Result<()> {
+    let lacks = shared.cache().get(&founding::placement()).is_none();
+    if lacks { founding::make_placement(&shared.config, shared.backend.as_ref()).await } else { Ok(()) }
 }
 
 fn token(shared: &Shared) -> Option<ResumeToken> {

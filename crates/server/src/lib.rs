@@ -25,6 +25,7 @@ mod counters;
 mod explain;
 mod feed;
 mod folds;
+mod founding;
 mod heads;
 mod history;
 mod members;

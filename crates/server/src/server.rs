@@ -4,11 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use api::v1;
 use async_trait::async_trait;
-use kinds::placement;
-use model::{Actor, Domain, Fence, Key, Object, Revision};
+use model::{Fence, Key, Object, Revision};
 use store::{
-    Api, Caller, ClaimChange, Cluster, CoordinationStream, Error, Head, HistoryQuery, List, LogRecord, Note, Page,
-    Result, SessionOpen, Store, Transaction, WatchOptions, WatchStream,
+    Api, Caller, ClaimChange, Cluster, CoordinationStream, Error, Head, HistoryQuery, List, LogRecord, Page, Result,
+    SessionOpen, Store, Transaction, WatchOptions, WatchStream,
 };
 use telemetry::{metrics::Source, trace::Tracer};
 use tokio::{
@@ -18,15 +17,9 @@ use tokio::{
 };
 
 use crate::{
-    Readiness, Stamps, SystemStamps,
-    admit::{
-        entry::Done,
-        rights::{Author, Lineage},
-    },
-    apply, audit, byhand, commit,
+    Readiness, Stamps, SystemStamps, apply, audit, byhand, commit,
     counters::Counters,
-    explain, feed,
-    folds::Folding,
+    explain, feed, founding,
     heads::{self, Heads},
     history,
     members::{self, Members},
@@ -35,7 +28,6 @@ use crate::{
     retention::{self, Retention},
     ring::GROUPS_MAX,
     shared::Shared,
-    unfenced::Step,
     watch as watching,
 };
 
@@ -89,7 +81,7 @@ impl Server {
     /// Returns once the backend has answered; it's ready (see `readiness`) when the first snapshot is complete.
     pub async fn start(mut config: Config, backend: Arc<dyn Store>) -> Result<Self> {
         config.shards = patiently(|| backend.cluster()).await?.shards;
-        patiently(|| make_placement(&config, backend.as_ref())).await?;
+        patiently(|| founding::make_placement(&config, backend.as_ref())).await?;
         let shared = Arc::new(Shared::new(config, backend));
         let (heads, requests) = Heads::new();
         let (sender, receiver) = watch::channel(None);
@@ -192,54 +184,6 @@ where
             let last = last.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
             Err(Error::Unavailable(format!("not within {START_MAX:?}; lastly: {last}")))
         }
-    }
-}
-
-/// The one record that every placement step writes is made by the first server.
-async fn make_placement(config: &Config, backend: &dyn Store) -> Result<()> {
-    let key = Key::new(placement::KIND, "", placement::NAME);
-    if backend.get(&key).await?.is_some() {
-        return Ok(());
-    }
-    let uid = config.stamps.uid();
-    let actor = Actor::new("server", &config.name);
-    let now = config.stamps.now();
-    let lineage = Lineage { shard: 0, root_uid: uid.clone() };
-    let step_id = config.stamps.uid();
-    let writer = v1::Writer { actor: actor.to_string(), step_id: step_id.clone(), ..Default::default() };
-    let metadata = v1::Metadata {
-        kind: key.kind().into(),
-        name: key.name().into(),
-        uid: uid.clone(),
-        generation: 1,
-        shard: lineage.shard,
-        root_uid: lineage.root_uid,
-        created_time: Some(now.into()),
-        updated_time: Some(now.into()),
-        last_writer: Some(writer),
-        ..Default::default()
-    };
-    let resource = v1::Resource {
-        metadata: Some(metadata),
-        spec: Some(kinds::any(placement::SPEC, &v1::PlacementSpec {})),
-        status: None,
-    };
-    let author = Author { domain: Domain::User, actor: actor.to_string(), step_id, now, traceparent: String::new() };
-    let note = Note {
-        verb: "create".into(),
-        why: v1::Why { reason: "Started".into(), message: "made with the cluster".into() },
-        traceparent: String::new(),
-    };
-    let mut step = Step::default();
-    let root_uid = uid.clone();
-    step.add(
-        commit::put(resource.clone(), Revision::ZERO),
-        Done { key, uid, root_uid, replaced: Revision::ZERO, after: Some(resource), traceparent: String::new() },
-    );
-    match backend.commit(step.transaction(String::new(), &author, None, &note, &Folding::default())).await {
-        // Another server was faster.
-        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

@@ -10,7 +10,7 @@ use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions, WatchResponse, 
 use futures::StreamExt;
 use model::{Epoch, Revision};
 use prost::Message;
-use store::{CoordinationStream, Result};
+use store::{Cluster, CoordinationStream, Result};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
@@ -31,10 +31,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The state now is the first item.
 pub async fn open(store: Arc<Inner>) -> Result<CoordinationStream> {
-    let shards = store.record().await?.cluster.shards;
+    let cluster = store.record().await?.cluster;
     let state = State::read(&store).await?;
-    let (sender, receiver) = watch::channel(Arc::new(state.value(shards)));
-    tokio::spawn(Follower { store, shards, state, out: sender }.run());
+    let (sender, receiver) = watch::channel(Arc::new(state.value(cluster.shards)));
+    tokio::spawn(Follower { store, cluster, state, out: sender }.run());
     Ok(Latest::new(receiver).map(Ok).boxed())
 }
 
@@ -115,7 +115,8 @@ impl State {
 
 struct Follower {
     store: Arc<Inner>,
-    shards: u32,
+    /// Of which `state` is.
+    cluster: Cluster,
     state: State,
     out: watch::Sender<Arc<v1::Coordination>>,
 }
@@ -180,20 +181,40 @@ impl Follower {
     }
 
     async fn sweep(&mut self) {
-        match State::read(&self.store).await {
-            Ok(state) if state.revision >= self.state.revision => {
+        let read = match State::read(&self.store).await {
+            Ok(state) if state.revision < self.state.revision && self.is_another_store().await => {
+                // What was read may be either one's.
+                State::read(&self.store).await
+            }
+            Ok(state) if state.revision < self.state.revision => {
+                return debug!(revision = %state.revision, "a list of members and claims is older than what is known");
+            }
+            read => read,
+        };
+        match read {
+            Ok(state) => {
                 let changed = State { revision: self.state.revision, ..state.clone() } != self.state;
                 self.state = state;
                 if changed {
                     self.publish();
                 }
             }
-            Ok(stale) => debug!(revision = %stale.revision, "a list of members and claims is older than what is known"),
             Err(failure) => debug!(?failure, "members and claims can't be listed"),
         }
     }
 
+    /// Its revisions begin anew; from then on what it says counts.
+    async fn is_another_store(&mut self) -> bool {
+        match self.store.record_anew().await {
+            Ok(record) if record.cluster.incarnation != self.cluster.incarnation => {
+                self.cluster = record.cluster;
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn publish(&self) {
-        self.out.send_replace(Arc::new(self.state.value(self.shards)));
+        self.out.send_replace(Arc::new(self.state.value(self.cluster.shards)));
     }
 }

@@ -10,6 +10,7 @@ mod grpc_proxy;
 mod herd;
 mod killed;
 mod lies;
+mod other_store;
 mod partition;
 mod paused;
 mod recorder;

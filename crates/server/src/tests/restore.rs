@@ -1,6 +1,9 @@
 //! A store that becomes another one below a running server, as a restored backup does.
 
-use std::sync::{Arc, RwLock};
+use std::{
+    sync::{Arc, RwLock},
+    time::Duration,
+};
 
 use api::v1;
 use async_trait::async_trait;
@@ -93,6 +96,28 @@ async fn another_incarnation_ends_every_watch_and_is_served_from_then_on() {
     let mut watch = Watch::open(server.as_ref(), WatchOptions { resume, ..Default::default() }).await;
     assert_eq!(watch.snapshot().await.0.len(), 2, "the placement and the service");
     declare(&server, "four").await;
+}
+
+/// Nobody else made there what placement needs.
+#[tokio::test(start_paused = true)]
+async fn an_empty_store_is_founded_by_a_server_that_runs() {
+    let current = Arc::new(Current(RwLock::new(Arc::default())));
+    let faults = Faults::new();
+    let server = over(Arc::new(Faulty::new(current.clone(), faults.clone()))).await;
+    let old = server.cluster().await.unwrap().incarnation;
+    declare(&server, "one").await;
+    faults.cut(true);
+    *current.0.write().unwrap() = Arc::default();
+    faults.cut(false);
+    let placement = Key::new(kinds::placement::KIND, "", kinds::placement::NAME);
+    let found = async {
+        let another = async || server.cluster().await.is_ok_and(|cluster| cluster.incarnation != old);
+        while !(another().await && matches!(server.get(&placement).await, Ok(Some(_)))) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), found).await.expect("it's made");
+    declare(&server, "two").await;
 }
 
 #[tokio::test(start_paused = true)]

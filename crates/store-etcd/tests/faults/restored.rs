@@ -15,7 +15,7 @@ use store::{
 
 use crate::{
     proxy::Proxy,
-    support::{open, session, until, write},
+    support::{PATIENCE, open, session, until, write},
 };
 
 #[tokio::test]
@@ -93,6 +93,42 @@ async fn a_restore_that_nobody_announced_ends_the_watch() {
     assert!(matches!(&error, Error::Corrupt(why) if why.contains("restored")), "{error}");
     let reader = Reader::with_snapshot(&*store).await;
     assert_eq!(reader.at, kept);
+}
+
+/// Of an etcd that lost everything: its revisions begin anew, far below what was seen.
+#[tokio::test]
+async fn who_follows_members_and_claims_is_told_those_of_an_emptied_store() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let data = dir.path().join("data");
+    let setup = Setup { data_dir: Some(data.clone()), fsync: true, ..Setup::default() };
+    let mut etcd = Etcd::start_with(1, setup).await;
+    let store = open(etcd.options());
+    let before = store.cluster().await.expect("it's made");
+    for n in 0..20 {
+        write(&store, &format!("w{n}"), Revision::ZERO).await.expect("it's free");
+    }
+    store.open_session(session("old")).await.expect("it opens");
+    let mut states = store.coordination().await.expect("it opens");
+    let mut shows = async |session: &str| {
+        let shown = async {
+            loop {
+                let state = states.next().await.expect("it never ends").expect("it never fails");
+                let members: Vec<&str> = state.members.iter().map(|member| member.session.as_str()).collect();
+                if members == [session] {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, shown).await.unwrap_or_else(|_| panic!("{session} doesn't show"));
+    };
+    shows("old").await;
+
+    etcd.members[0].kill();
+    std::fs::remove_dir_all(&data).expect("the data is there");
+    etcd.restart(0).await;
+    until("a session can be opened", || async { store.open_session(session("new")).await.is_ok() }).await;
+    shows("new").await;
+    assert_ne!(store.cluster().await.expect("it's made").incarnation, before.incarnation);
 }
 
 fn copy(from: &Path, to: &Path) {

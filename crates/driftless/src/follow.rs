@@ -129,8 +129,9 @@ impl<'a> Follow<'a> {
         }
         let before = self.known.insert(object.key.clone(), (uid.clone(), object.revision));
         match before {
-            Some((_, revision)) if revision == object.revision => return Ok(()),
+            // In another store the same revision may be somebody else's.
             Some((other, _)) if other != uid => updates.push(Update::Gone(object.key.clone())),
+            Some((_, revision)) if revision == object.revision => return Ok(()),
             _ => {}
         }
         updates.push(Update::Put(Box::new(resource)));

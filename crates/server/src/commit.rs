@@ -39,6 +39,10 @@ async fn admitted(shared: &Shared, members: &Members, mut transaction: Transacti
     let scope = Scope::of(members, &transaction).await?;
     let newest = transaction.writes.iter().map(Write::expected).chain(transaction.expects.iter().map(|e| e.revision));
     shared.reached(newest.max().unwrap_or_default()).await?;
+    if transaction.incarnation.is_empty() {
+        // Before anything is looked at.
+        transaction.incarnation = shared.cache().incarnation.clone();
+    }
     let author = author(shared, &scope, &transaction);
     let bases = Bases::of(shared, &transaction.writes);
     let shards = shared.config.shards;
@@ -54,9 +58,6 @@ async fn admitted(shared: &Shared, members: &Members, mut transaction: Transacti
     let folding = shared.folds().look(shared.stamps(), &note, &done);
     let declared = shared.convergence.declare(&shared.cache(), &done);
     transaction.log = entries(&author, transaction.fence.as_ref(), &note, done, &folding);
-    if transaction.incarnation.is_empty() {
-        transaction.incarnation = shared.cache().incarnation.clone();
-    }
     spans.admitted();
     let result = shared.commit(transaction).await;
     spans.end(&note.verb, &result);

@@ -62,7 +62,7 @@ pub async fn make_placement(config: &Config, backend: &dyn Store) -> Result<()> 
         commit::put(resource.clone(), Revision::ZERO),
         Done { key, uid, root_uid, replaced: Revision::ZERO, after: Some(resource), traceparent: String::new() },
     );
-    match backend.commit(step.transaction(String::new(), &author, None, &note, &Folding::default())).await {
+    match backend.commit(step.transaction(&author, None, &note, &Folding::default())).await {
         // Another server was faster.
         Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),

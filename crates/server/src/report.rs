@@ -143,8 +143,8 @@ impl Run<'_> {
     }
 
     fn gather(&self, author: &Author, left: &VecDeque<Report>) -> Result<Chunk> {
-        let records = self.records(left);
         let mut chunk = Chunk { step: Step::begin(self.shared), ..Chunk::default() };
+        let records = self.records(left);
         let mut bytes = 0;
         for (report, record) in left.iter().zip(records) {
             let Some(record) = record.filter(|record| self.is_own(report, record)) else {

@@ -33,13 +33,16 @@ pub struct Step {
     pub writes: Vec<Write>,
     pub done: Vec<Done>,
     pub expects: Vec<Expect>,
+    /// Of the store that its admission looks at; empty: of the one that is there when it's committed.
+    incarnation: String,
     spans: Spans,
 }
 
 impl Step {
-    /// Its admission begins.
+    /// Its admission begins, before it looks at anything.
     pub fn begin(shared: &Shared) -> Self {
-        Self { spans: Spans::begin(&shared.config.tracer), ..Self::default() }
+        let incarnation = shared.cache().incarnation.clone();
+        Self { incarnation, spans: Spans::begin(&shared.config.tracer), ..Self::default() }
     }
 
     pub fn add(&mut self, mut write: Write, mut done: Done) {
@@ -53,17 +56,10 @@ impl Step {
     }
 
     /// The whole of it, with the history's entries.
-    pub fn transaction(
-        self,
-        incarnation: String,
-        author: &Author,
-        fence: Option<Fence>,
-        note: &Note,
-        folding: &Folding,
-    ) -> Transaction {
+    pub fn transaction(self, author: &Author, fence: Option<Fence>, note: &Note, folding: &Folding) -> Transaction {
         let log = entries(author, fence.as_ref(), note, self.done, folding);
         Transaction {
-            incarnation,
+            incarnation: self.incarnation,
             fence,
             actor: Actor::parse(&author.actor),
             step_id: author.step_id.clone(),
@@ -81,11 +77,13 @@ impl Step {
         fence: Option<Fence>,
         note: Note,
     ) -> Result<Revision> {
-        let incarnation = shared.cache().incarnation.clone();
+        if self.incarnation.is_empty() {
+            self.incarnation = shared.cache().incarnation.clone();
+        }
         let folding = shared.folds().look(shared.stamps(), &note, &self.done);
         let declared = shared.convergence.declare(&shared.cache(), &self.done);
         let mut spans = std::mem::take(&mut self.spans);
-        let transaction = self.transaction(incarnation, author, fence, &note, &folding);
+        let transaction = self.transaction(author, fence, &note, &folding);
         spans.admitted();
         let result = shared.commit(transaction).await;
         spans.end(&note.verb, &result);

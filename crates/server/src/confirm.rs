@@ -43,9 +43,9 @@ impl Confirm {
         Self { newest: Revision::ZERO, pending: None, confirmed_at: now, rolled_back: false }
     }
 
-    /// A read of the head that began then has ended now.
-    pub fn head(&mut self, began: Instant, now: Instant, head: Head, cache: Revision) {
-        self.rolled_back = head.revision < self.newest;
+    /// A read of the head that began then, with the cache at `known`, has ended now.
+    pub fn head(&mut self, (began, known): (Instant, Revision), now: Instant, head: Head, cache: Revision) {
+        self.rolled_back = head.revision < self.newest.max(known);
         self.newest = self.newest.max(head.revision);
         if head.revision <= cache {
             self.confirmed_at = self.confirmed_at.max(began);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use store::{Error, Head, Result};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Duration, Instant, MissedTickBehavior, interval, timeout},
+    time::{Duration, MissedTickBehavior, interval, timeout},
 };
 
-use crate::shared::Shared;
+use crate::shared::{Readiness, Reading, Shared};
 
 /// Callers that wait for a head.
 const WAITING_MAX: usize = 10_000;
@@ -55,13 +55,18 @@ pub async fn run(shared: Arc<Shared>, mut requests: mpsc::Receiver<Waiter>) {
             count = requests.recv_many(&mut waiters, WAITING_MAX) => if count == 0 { return },
             _ = timer.tick() => {}
         }
-        let began = Instant::now();
+        let reading = Reading::begin(&shared);
         shared.counters.heads.add(1);
         let read = timeout(HEAD_MAX, shared.backend.head()).await;
         let head = read.unwrap_or_else(|_| Err(unanswered()));
         if let Ok(head) = &head {
-            shared.head_read(began, *head);
+            shared.head_read(&reading, *head);
         }
+        // Whoever waits would answer from what the store has lost.
+        let head = match shared.current_readiness() {
+            Readiness::RolledBack => shared.ready().and(head),
+            _ => head,
+        };
         for waiter in waiters.drain(..) {
             // Whoever asked may have given up.
             let _ = waiter.send(head.clone());

@@ -119,6 +119,20 @@ pub struct Shared {
     pub relist: Notify,
 }
 
+/// A read of the head that is under way, and what was known before: the head can't be older.
+pub struct Reading {
+    began: Instant,
+    incarnation: String,
+    revision: Revision,
+}
+
+impl Reading {
+    pub fn begin(shared: &Shared) -> Self {
+        let cache = shared.cache();
+        Self { began: Instant::now(), incarnation: cache.incarnation.clone(), revision: cache.revision }
+    }
+}
+
 impl Shared {
     pub fn new(config: Config, backend: Arc<dyn Store>) -> Self {
         let cache = RwLock::new(Cache::new(config.ring_groups_max));
@@ -277,9 +291,14 @@ impl Shared {
     }
 
     /// A head was read.
-    pub fn head_read(&self, began: Instant, head: Head) {
-        let cache = self.cache().revision;
-        self.confirm().head(began, Instant::now(), head, cache);
+    pub fn head_read(&self, reading: &Reading, head: Head) {
+        let (cache, same) = {
+            let cache = self.cache();
+            (cache.revision, cache.incarnation == reading.incarnation)
+        };
+        // What another store had got to says nothing of this one.
+        let known = if same { reading.revision } else { Revision::ZERO };
+        self.confirm().head((reading.began, known), Instant::now(), head, cache);
         if let Err(lie) = self.compare_head(head) {
             self.doubt(&lie);
         }

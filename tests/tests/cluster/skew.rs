@@ -134,7 +134,9 @@ async fn one_minor_version_apart_they_work_together_and_keep_what_they_do_not_kn
     tail.until("it is as scaled", PATIENCE, |world| converged(world).filter(|instances| *instances == 3)).await;
     for client in [&newer, &older] {
         let web = client.get(&Key::new("Service", "default", "web")).await.expect("it answers").expect("it exists");
-        assert_eq!(count(&web.bytes), declared, "the service keeps them");
+        let web = web.resource().expect("it can be read");
+        let newer = [web.spec, web.status].map(|any| count(&any.expect("it has both").value));
+        assert_eq!(newer, [declared, declared - 1], "the service keeps them, and with what it would go back to");
     }
     let instances = tail.look_now(|world| {
         let instances = world.iter().filter(|(key, _)| key.kind() == kinds::instance::KIND);

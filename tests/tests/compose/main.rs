@@ -114,7 +114,9 @@ fn server_is_cut_off(project: &Project, seen: &Seen) {
     let leader = leader(project);
     let members = project.get("members");
     let member = members.iter().find(|member| member["name"] == *leader).expect("the leader is a member");
-    let server = member["server"].as_str().expect("it is attached somewhere").to_owned();
+    // Servers are named by their host, and the port.
+    let server = member["server"].as_str().and_then(|name| name.split(':').next()).expect("it is attached somewhere");
+    let server = server.to_owned();
     let container = project.container(&server);
     docker(&["network", "disconnect", &project.network(), &container]);
     scale(project, 5);

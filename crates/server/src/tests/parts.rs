@@ -169,10 +169,10 @@ async fn a_server_is_confirmed_by_heads_that_its_cache_has_reached() {
     let at = |millis| start + Duration::from_millis(millis);
     let head = |revision| Head { revision: Revision(revision), commits: 0 };
     let mut confirm = Confirm::new(start);
-    confirm.head(at(100), at(110), head(5), Revision(5));
+    confirm.head((at(100), Revision(5)), at(110), head(5), Revision(5));
     assert!(!confirm.stale(at(100) + STALE_AFTER) && confirm.stale(at(101) + STALE_AFTER));
     // Ahead of the cache: it counts once it's reached, as of when its read began.
-    confirm.head(at(1_000), at(1_010), head(9), Revision(5));
+    confirm.head((at(1_000), Revision(5)), at(1_010), head(9), Revision(5));
     assert_eq!(confirm.tick(at(1_010) + STALL_MAX - Duration::from_millis(1), Revision(8)), Finding::Fine);
     assert!(confirm.stale(at(2_200)));
     assert_eq!(confirm.tick(at(1_010) + STALL_MAX, Revision(8)), Finding::Stalled);
@@ -180,10 +180,13 @@ async fn a_server_is_confirmed_by_heads_that_its_cache_has_reached() {
     assert_eq!(confirm.tick(at(1_600), Revision(9)), Finding::Fine);
     assert!(!confirm.stale(at(2_900)));
     // Behind what was seen: somebody restored it.
-    confirm.head(at(2_000), at(2_010), head(8), Revision(9));
+    confirm.head((at(2_000), Revision(9)), at(2_010), head(8), Revision(9));
     assert!(confirm.rolled_back());
-    confirm.head(at(2_100), at(2_110), head(9), Revision(9));
+    confirm.head((at(2_100), Revision(9)), at(2_110), head(9), Revision(9));
     assert!(!confirm.rolled_back());
+    // By the watch alone, as what was written just before the end of the store that is gone.
+    confirm.head((at(2_200), Revision(12)), at(2_210), head(11), Revision(12));
+    assert!(confirm.rolled_back());
 }
 
 #[test]

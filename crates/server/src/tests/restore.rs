@@ -98,6 +98,23 @@ async fn another_incarnation_ends_every_watch_and_is_served_from_then_on() {
     declare(&server, "four").await;
 }
 
+/// Set back just after a write that only the watch told of, while nothing else breaks.
+#[tokio::test(start_paused = true)]
+async fn what_a_store_has_lost_is_not_answered_from_the_cache() {
+    let cluster = Cluster { incarnation: "i".into(), shards: 4 };
+    let current = Arc::new(Current(RwLock::new(Arc::new(Memory::new(cluster.clone())))));
+    let server = over(current.clone()).await;
+    declare(&server, "kept").await;
+    let lost = Key::of(&metadata(&declare(&server, "lost").await));
+    let older = Arc::new(Memory::new(cluster));
+    let other = over(older.clone()).await;
+    declare(&other, "kept").await;
+    let _standing = current.now();
+    *current.0.write().unwrap() = older;
+    let answer = server.get(&lost).await;
+    assert!(matches!(&answer, Err(store::Error::Unavailable(why)) if why.contains("STORE_ROLLED_BACK")), "{answer:?}");
+}
+
 /// Nobody else made there what placement needs.
 #[tokio::test(start_paused = true)]
 async fn an_empty_store_is_founded_by_a_server_that_runs() {

@@ -3,6 +3,8 @@
 //!
 //! A missing etcd fails the test and names the package; nothing is skipped.
 
+pub mod grpc_proxy;
+
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},

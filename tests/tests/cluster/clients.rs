@@ -15,12 +15,12 @@ use model::Key;
 use prost::bytes::Bytes;
 use rustix::process::Signal;
 use store::Store;
+use store_etcd::testing::grpc_proxy::{Between, GrpcProxy};
 use tokio::task::block_in_place;
 use tonic::Status;
 
 use crate::{
     etcd_log,
-    grpc_proxy::{Between, GrpcProxy},
     recorder::wish,
     world::{Shape, World, report},
 };

@@ -12,11 +12,11 @@ use std::{
 use api::v1;
 use driftless_tests::http;
 use prost::{Message, bytes::Bytes};
+use store_etcd::testing::grpc_proxy::{Between, GrpcProxy};
 use tokio::task::block_in_place;
 use tonic::Status;
 
 use crate::{
-    grpc_proxy::{Between, GrpcProxy},
     recorder::{Wish, wish},
     state::settled,
     world::{Shape, World, report},

@@ -17,13 +17,13 @@ use model::Actor;
 use prost::{Message, bytes::Bytes};
 use server::{Config, Server};
 use store::Store;
+use store_etcd::testing::grpc_proxy::{Between, GrpcProxy};
 use store_etcd::{EtcdStore, Options, testing::Etcd};
 use tokio::{net::TcpListener, sync::watch};
 use tonic::Status;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::{
-    grpc_proxy::{Between, GrpcProxy},
     recorder::{Recorder, wish},
     state::{converged, service_spec, settled},
     world::{Shape, World, client},

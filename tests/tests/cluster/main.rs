@@ -6,7 +6,6 @@
 
 mod clients;
 mod etcd_log;
-mod grpc_proxy;
 mod herd;
 mod killed;
 mod lies;

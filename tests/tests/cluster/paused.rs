@@ -12,12 +12,12 @@ use model::{Epoch, Fence, Key};
 use prost::{Message, bytes::Bytes};
 use rustix::process::Signal;
 use store::{Error, Store, Transaction, Write};
+use store_etcd::testing::grpc_proxy::{Between, GrpcProxy, Hold};
 use tokio::sync::watch;
 use tonic::Status;
 use wire::Remote;
 
 use crate::{
-    grpc_proxy::{Between, GrpcProxy, Hold},
     recorder::{Wish, wish},
     state::{actor, claim, claims, converged, owner, settled, shard_of},
     tail::{Event, Tail},

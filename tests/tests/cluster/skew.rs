@@ -12,10 +12,10 @@ use prost::{
 };
 use prost_reflect::{Kind, MessageDescriptor};
 use store::{Api, Store};
+use store_etcd::testing::grpc_proxy::{Between, GrpcProxy};
 use tonic::Status;
 
 use crate::{
-    grpc_proxy::{Between, GrpcProxy},
     recorder::{caller, wish},
     state::{converged, service_spec, settled},
     world::{Shape, World},

@@ -14,10 +14,10 @@ use std::{
 use api::v1;
 use kinds::instance;
 use prost::{Message, bytes::Bytes};
+use store_etcd::testing::grpc_proxy::{Between, GrpcProxy, Hold};
 use tokio::sync::watch;
 
 use crate::{
-    grpc_proxy::{Between, GrpcProxy, Hold},
     recorder::wish,
     state::{converged, settled},
     world::{Shape, World},

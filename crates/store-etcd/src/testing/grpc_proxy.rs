@@ -1,4 +1,4 @@
-//! A proxy that speaks gRPC, before one of our servers or before etcd: it can hold back what is asked or answered, change
+//! A proxy that speaks gRPC, before etcd or before one of our servers: it can hold back what is asked or answered, change
 //! it, and tell what became of each call. It knows no message but as bytes.
 
 use std::{
@@ -63,6 +63,12 @@ impl Drop for GrpcProxy {
 impl GrpcProxy {
     pub async fn start(target: &str, between: Arc<dyn Between>) -> Self {
         let listener = TcpListener::bind((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).await.expect("a port is free");
+        Self::on(listener, target, between)
+    }
+
+    /// On that port. Within a runtime, which ends all connections when it ends; dropping the proxy ends no more than that
+    /// new ones are taken.
+    pub fn on(listener: TcpListener, target: &str, between: Arc<dyn Between>) -> Self {
         let address = listener.local_addr().expect("it is bound");
         let hold = watch::Sender::new(Hold::Nothing);
         let target = Endpoint::from_shared(format!("http://{target}")).expect("an address").connect_lazy();

@@ -106,6 +106,7 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
             Some(Readiness::RolledBack) => {
                 "end the servers and run 'driftless restore' on the store, then start them again; docs/DEPLOY.md says why"
             }
+            Some(Readiness::Broken) => "start that server anew, or name another with --server or DRIFTLESS_SERVER",
             Some(Readiness::Draining) => "it's ending; try again, or name another with --server or DRIFTLESS_SERVER",
             Some(_) => STORE_AWAY,
         }),
@@ -117,9 +118,9 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
 
 /// What a server that refuses everything says of itself; none where nothing like that was said.
 fn unready(message: &str) -> Option<Readiness> {
+    use Readiness::{Broken, Draining, RolledBack, Stale, Starting};
     let (reason, _) = message.split_once(':')?;
-    let all = [Readiness::Starting, Readiness::Stale, Readiness::RolledBack, Readiness::Draining];
-    all.into_iter().find(|readiness| readiness.reason() == reason)
+    [Starting, Stale, RolledBack, Draining, Broken].into_iter().find(|readiness| readiness.reason() == reason)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -151,6 +152,7 @@ mod tests {
         };
         assert!(of(Readiness::Stale).contains("its store isn't"), "{}", of(Readiness::Stale));
         assert!(of(Readiness::RolledBack).contains("driftless restore"), "{}", of(Readiness::RolledBack));
+        assert!(of(Readiness::Broken).contains("start that server anew"), "{}", of(Readiness::Broken));
         assert!(of(Readiness::Draining).contains("it's ending"), "{}", of(Readiness::Draining));
     }
 }

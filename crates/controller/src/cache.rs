@@ -16,6 +16,11 @@ use tokio::{sync::watch, time::Instant};
 /// Stands for "of a kind that every shard reads" where a shard is asked for.
 const GLOBAL: u32 = u32::MAX;
 
+/// How far one word sets the clock back; each server says one every 5 s, so clocks that differ by 1 s meet in 8 min.
+const BACK_STEP: Duration = Duration::from_millis(10);
+/// No word is that late: the servers' clock was set back.
+const BACK_AT_ONCE: Duration = Duration::from_secs(60);
+
 /// An item that appeared, changed (both) or went.
 pub type Changed = (Option<Arc<Item>>, Option<Arc<Item>>);
 
@@ -140,11 +145,17 @@ impl Cache {
         self.read(|inner| look(&inner.world))
     }
 
-    /// The servers' clock, carried on by ours.
+    /// The servers' clock, carried on by ours. A word that tells of an earlier time than ours was late on its way, or came
+    /// from another server: ours follows slowly, for what is silent must not seem to have been so before it was.
     pub fn set_clock(&self, time: Time) {
-        if time > Time::default() {
-            self.write(|inner| inner.clock = Some((time, Instant::now())));
+        if time == Time::default() {
+            return;
         }
+        self.write(|inner| {
+            let now = inner.now().unwrap_or(time);
+            let late = (BACK_STEP..BACK_AT_ONCE).contains(&now.since(time));
+            inner.clock = Some((if late { now.minus(BACK_STEP) } else { time }, Instant::now()));
+        });
     }
 
     pub fn now(&self) -> Option<Time> {

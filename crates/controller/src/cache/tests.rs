@@ -86,3 +86,21 @@ fn what_a_store_said_is_nothing_to_the_next_one() {
     assert_eq!((cache.revision(), names(&cache)), (Revision::ZERO, Vec::new()));
     assert!(cache.has_own_write(&key(2)), "it would be waited for in vain");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_word_that_was_late_hardly_sets_the_clock_back() {
+    let cache = Cache::default();
+    let at = Time::from_millis;
+    cache.set_clock(at(100_000));
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert_eq!(cache.now(), Some(at(105_000)));
+    // It was sent before the watch stood still.
+    cache.set_clock(at(100_500));
+    assert_eq!(cache.now(), Some(at(104_990)));
+    cache.set_clock(at(105_000));
+    assert_eq!(cache.now(), Some(at(105_000)));
+    cache.set_clock(at(104_995));
+    assert_eq!(cache.now(), Some(at(104_995)), "it follows what differs by little");
+    cache.set_clock(at(40_000));
+    assert_eq!(cache.now(), Some(at(40_000)), "the servers' clock was set back");
+}

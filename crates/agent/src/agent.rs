@@ -25,7 +25,7 @@ use crate::{
     node::Node,
     outbox::Outbox,
     session::Keeper,
-    worker::{Directory, EVENTS_MAX, Event, Worker},
+    worker::{Contact, Directory, EVENTS_MAX, Event, Worker},
 };
 
 pub struct Agent {
@@ -95,6 +95,7 @@ impl Agent {
             saving: false,
             unsaved: None,
             check_due: false,
+            contact: Contact::default(),
             heard: Time::default(),
             tasks: JoinSet::new(),
         };

@@ -80,6 +80,8 @@ pub struct Records {
     pub confirmed: Confirmation,
     /// The Node's own record is there.
     pub node: bool,
+    /// It says that the node is silent.
+    pub silent: bool,
 }
 
 /// What an item of the watch changed.
@@ -151,6 +153,9 @@ impl Records {
             }
             _ => {
                 self.node = true;
+                let status = resource.status.as_ref().map(|status| v1::NodeStatus::decode(status.value.as_slice()));
+                // What can't be read vouches for nothing.
+                self.silent = status.is_some_and(|status| status.map_or(true, |status| status.silent_since.is_some()));
                 self.confirmed = Confirmation::of(&typed(&resource).unwrap_or_default());
                 None
             }

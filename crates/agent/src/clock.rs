@@ -26,6 +26,11 @@ impl Clock {
         self.base.plus(self.started.elapsed())
     }
 
+    /// Which time it is, or was, at that moment.
+    pub fn time(&self, instant: Instant) -> Time {
+        self.base.plus(instant.saturating_duration_since(self.started))
+    }
+
     /// When that time comes.
     pub fn instant(&self, time: Time) -> Instant {
         self.started + time.since(self.base) + Duration::from_micros(1)

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};
 use model::{Key, Time};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::{
     node::{Confirmation, Unconfirmed},
@@ -144,7 +145,7 @@ pub struct Launch {
     pub template: Arc<Template>,
     pub memory: Memory,
     /// Where the template says so: until when it may run without another word from a server.
-    pub contact_left: Option<Duration>,
+    pub contact_until: Option<Instant>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -206,8 +207,8 @@ pub trait Driver: Send + Sync + 'static {
     /// Kills what is left of a broken run, and keeps that it ended so.
     async fn clean(&self, id: &Id) -> Result<Exit>;
 
-    /// A server was heard: a run that must not go on without may.
-    async fn heard(&self, id: &Id);
+    /// A server was heard: a run that must not go on without may until then.
+    async fn heard(&self, id: &Id, until: Instant);
 
     /// Which of the limits can't be enforced here, in words; none where all can.
     fn unenforced(&self, limits: &Limits) -> Option<String>;

@@ -108,8 +108,13 @@ impl Confirmation {
 impl Unconfirmed {
     fn condition(&self, node: &str) -> v1::Condition {
         let Self { doubt, incarnation, instances } = self;
-        let unknown = format!("(incarnation {incarnation}) and doesn't know {instances} instances that are here");
-        let until = format!("they run on until somebody vouches for it (driftless node confirm {node})");
+        let (are, they_run, they_are) = match instances {
+            1 => ("is", "it runs", "it is"),
+            _ => ("are", "they run", "they are"),
+        };
+        let instances = kinds::count(*instances, "instance");
+        let unknown = format!("(incarnation {incarnation}) and doesn't know {instances} that {are} here");
+        let until = format!("{they_run} on until somebody vouches for it (driftless node confirm {node})");
         let (reason, message) = match doubt {
             Doubt::OtherIncarnation => {
                 ("OtherIncarnation", format!("the store is another one than before {unknown}; {until}"))
@@ -119,7 +124,7 @@ impl Unconfirmed {
             }
             Doubt::Resolved => (
                 "StoppingStrays",
-                format!("somebody vouched for the store {unknown}; they are being stopped, at most half at a time"),
+                format!("somebody vouched for the store {unknown}; {they_are} being stopped, at most half at a time"),
             ),
         };
         condition("Confirmed", Some(false), reason, message)

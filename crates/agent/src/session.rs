@@ -7,7 +7,7 @@ use model::{Actor, Fence};
 use store::{Api, Caller, Error, SessionOpen};
 use tokio::{
     sync::{Notify, mpsc, watch},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use uuid::Uuid;
 
@@ -52,11 +52,13 @@ impl Keeper {
         let mut session = Uuid::new_v4().simple().to_string();
         loop {
             let told = status.borrow().clone();
+            let asked = Instant::now();
             let error = match self.attach(&session, told.clone()).await {
                 Ok(link) => {
                     redial.reset();
                     linked(Some((link, told))).await;
-                    self.beat(&session).await
+                    renewed(&events, asked).await;
+                    self.beat(&session, &events).await
                 }
                 Err(error) => error,
             };
@@ -91,7 +93,7 @@ impl Keeper {
     }
 
     /// Returns why it can't go on.
-    async fn beat(&self, session: &str) -> Error {
+    async fn beat(&self, session: &str, events: &mpsc::Sender<Event>) -> Error {
         let pause: Duration = self.config.session_ttl / BEATS;
         loop {
             tokio::select! {
@@ -103,9 +105,11 @@ impl Keeper {
                     return Error::Unavailable("the Node is gone though its agent runs: registering it again".into());
                 }
             }
+            let asked = Instant::now();
             if let Err(error) = self.call(self.api.beat(session, None)).await {
                 return error;
             }
+            renewed(events, asked).await;
         }
     }
 
@@ -113,4 +117,9 @@ impl Keeper {
         let lost = || Err(Error::OutcomeUnknown("no answer in time".into()));
         timeout(self.config.call_timeout, call).await.unwrap_or_else(|_| lost())
     }
+}
+
+async fn renewed(events: &mpsc::Sender<Event>, asked: Instant) {
+    // Nobody listens any more once the agent ends, and with it this.
+    let _ = events.send(Event::Renewed(asked)).await;
 }

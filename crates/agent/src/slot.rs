@@ -6,6 +6,7 @@ use api::v1;
 use model::Time;
 
 use crate::{
+    Clock,
     assigned::Assigned,
     driver::{Exit, Found, FoundRun, Id, Launch, Memory, Started, Target},
     health::Finding,
@@ -170,7 +171,8 @@ impl Slot {
     }
 
     /// What to start, with the memory as it shall be from then on.
-    pub fn launch(&self, again: bool, backoff: &Backoff, now: Time) -> Launch {
+    pub fn launch(&self, again: bool, backoff: &Backoff, clock: Clock) -> Launch {
+        let now = clock.now();
         let (failures, last_exit) = match &self.seen.run {
             Run::Exited(exit) => (backoff.failures(&self.seen, exit) + 1, Some(exit.clone())),
             _ => (0, self.memory.last_exit.clone()),
@@ -184,8 +186,8 @@ impl Slot {
             last_exit,
         };
         let (resource, template) = (Arc::clone(&self.resource), Arc::clone(&self.template));
-        let contact_left = self.seen.start_until.map(|until| until.since(now));
-        Launch { id: self.id.clone(), resource, template, memory, contact_left }
+        let contact_until = self.seen.start_until.map(|until| clock.instant(until));
+        Launch { id: self.id.clone(), resource, template, memory, contact_until }
     }
 
     /// Ends are dated by the machine's clock, and the agent's own only began by it: one that was set since, or stood still

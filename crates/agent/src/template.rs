@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use api::v1;
+use kinds::instance::{self, STOP_GRACE};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
@@ -18,7 +19,7 @@ pub struct Template {
     pub working_dir: Option<PathBuf>,
     /// What the node enforces where its kernel allows.
     pub limits: Limits,
-    /// It must not run on for longer without word from a server.
+    /// It's stopped so long after the node was last heard by a server.
     pub stop_after: Option<Duration>,
 }
 
@@ -64,12 +65,9 @@ pub enum Probe {
     Grpc { port: String, service: String },
 }
 
-const STOP_GRACE: Duration = Duration::from_secs(10);
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(5);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Servers say something at least every 5 s; twice that, so that one of them may be late.
-const STOP_AFTER_MIN: Duration = Duration::from_secs(10);
 const FAILURES: u32 = 3;
 const STARTUP_FAILURES: u32 = 60;
 
@@ -92,11 +90,7 @@ impl From<&v1::InstanceTemplate> for Template {
                 _ => Restart::Always,
             },
             limits: read_limits(template.resources.as_ref().and_then(|r| r.limits.as_ref())),
-            stop_after: template
-                .on_disconnect
-                .as_ref()
-                .and_then(|d| d.stop_after.as_ref())
-                .map(|after| duration(Some(after), STOP_AFTER_MIN).max(STOP_AFTER_MIN)),
+            stop_after: instance::stop_after(template),
             working_dir: (!template.working_dir.is_empty()).then(|| template.working_dir.clone().into()),
         }
     }

@@ -4,6 +4,7 @@
 //! at most one action at a time.
 
 mod actions;
+mod contact;
 mod reports;
 mod strays;
 mod trouble;
@@ -20,9 +21,10 @@ use store::{Api, WatchItem};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
     task::{JoinError, JoinSet},
-    time::sleep_until,
+    time::{Instant, sleep_until},
 };
 
+pub use self::contact::Contact;
 use crate::{
     Clock, Config, Metrics,
     assigned::{Assigned, View},
@@ -44,6 +46,8 @@ const START_QUIET: Duration = Duration::from_millis(100);
 
 pub enum Event {
     Feed(Feed),
+    /// A renewal of the node's session was granted that was asked for then.
+    Renewed(Instant),
     /// A new link, and what the node said under it; or none.
     Link(Option<(Link, v1::NodeStatus)>),
     Run {
@@ -126,7 +130,8 @@ pub struct Worker {
     pub unsaved: Option<NodeMemory>,
     /// It will be tried again.
     pub check_due: bool,
-    /// When a server last said that this node knows all there is.
+    pub contact: Contact,
+    /// What it comes to: from then on counts the time that may pass without a server.
     pub heard: Time,
     pub tasks: JoinSet<()>,
 }
@@ -189,8 +194,6 @@ impl Worker {
             }
             Event::Feed(Feed::Open) => self.metrics.hears.set(1),
             Event::Feed(Feed::Item(item)) => {
-                // Only these say that what is known is also new.
-                let heard = matches!(item, WatchItem::Bookmark(_) | WatchItem::SnapshotEnd { .. });
                 let live = matches!(item, WatchItem::Changes(_));
                 let had_node = self.view.records.node;
                 let changed = self.view.apply(item);
@@ -200,9 +203,8 @@ impl Worker {
                 if changed.complete || had_node {
                     self.miss_node();
                 }
-                if heard {
-                    self.heard();
-                }
+                self.contact.told();
+                self.count_contact();
                 if changed.complete {
                     self.complete();
                 }
@@ -211,6 +213,7 @@ impl Worker {
                 self.clear_releases();
             }
             Event::Link(link) => self.relink(link),
+            Event::Renewed(asked) => self.renewed(asked),
             Event::Run { uid, run, news } => {
                 if let Some(slot) = self.slots.get_mut(&uid).filter(|slot| slot.memory.run == run) {
                     match news {
@@ -279,20 +282,6 @@ impl Worker {
         }
     }
 
-    /// What may run only in contact with a server may go on.
-    fn heard(&mut self) {
-        self.heard = self.clock.now();
-        let bound = |slot: &&Slot| slot.template.stop_after.is_some();
-        let uids: Vec<Arc<str>> = self.slots.values().filter(bound).map(|slot| slot.id.uid.clone()).collect();
-        for uid in uids {
-            let Some(slot) = self.slots.get_mut(&uid) else { continue };
-            slot.contact(self.heard);
-            let (driver, id) = (Arc::clone(&self.driver), slot.id.clone());
-            self.tasks.spawn(async move { driver.heard(&id).await });
-            self.step(&uid);
-        }
-    }
-
     fn want(&self, slot: &Slot) -> Want {
         match self.view.records.instances.get(&slot.id.uid) {
             Some(Assigned { deleting: true, .. }) => Want::Stop,
@@ -350,6 +339,7 @@ impl Worker {
     fn relink(&mut self, link: Option<(Link, v1::NodeStatus)>) {
         self.metrics.linked.set(u64::from(link.is_some()));
         self.link = link.map(|(link, told)| {
+            self.contact.linked(&link.session);
             self.outbox.start_over(self.slots.keys().cloned(), told);
             link
         });

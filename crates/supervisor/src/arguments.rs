@@ -10,7 +10,7 @@ pub enum Mode {
 }
 
 /// `run --dir D --cwd D [--cgroup D]... [--grace-ms N] [--log-bytes N] [--log-files N] [--sync]
-/// [--stop-after-ms N --left-ms N] -- COMMAND...`
+/// [--contact-until-ms N] -- COMMAND...`
 #[derive(Debug)]
 pub struct Run {
     /// Where this run's records and logs go; holds the file `env`.
@@ -20,8 +20,8 @@ pub struct Run {
     /// Control groups that the child joins. One of version 2 comes first where there is one: it kills the whole tree.
     pub cgroups: Vec<PathBuf>,
     pub grace: Duration,
-    /// Stops when no server was heard for so long.
-    pub contact: Option<Contact>,
+    /// It's stopped then, unless the agent tells a later time: of the monotonic clock, since the machine's start.
+    pub contact_until: Option<Duration>,
     /// A log file is rotated once it is larger.
     pub log_bytes: u64,
     /// How many log files are kept, the current one among them.
@@ -29,13 +29,6 @@ pub struct Run {
     /// Records survive a loss of power: for what must not run twice.
     pub sync: bool,
     pub command: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Contact {
-    pub stop_after: Duration,
-    /// Of that, at the start.
-    pub left: Duration,
 }
 
 /// `check --cwd D --env FILE [--cgroup D]... --timeout-ms N -- COMMAND...`
@@ -84,8 +77,7 @@ struct Flags {
     timeout: Option<u64>,
     log_bytes: Option<u64>,
     log_files: Option<u64>,
-    stop_after: Option<u64>,
-    left: Option<u64>,
+    contact_until: Option<u64>,
     sync: bool,
     command: Vec<OsString>,
 }
@@ -101,8 +93,7 @@ impl Flags {
             "--grace-ms" => self.grace = Some(number()?),
             "--timeout-ms" => self.timeout = Some(number()?),
             "--log-bytes" => self.log_bytes = Some(number()?),
-            "--stop-after-ms" => self.stop_after = Some(number()?),
-            "--left-ms" => self.left = Some(number()?),
+            "--contact-until-ms" => self.contact_until = Some(number()?),
             "--log-files" => self.log_files = Some(number()?),
             _ => return Err(format!("unknown flag {name:?}")),
         }
@@ -115,10 +106,7 @@ impl Flags {
             cwd: self.cwd.ok_or("--cwd is missing")?,
             cgroups: self.cgroups,
             grace: Duration::from_millis(self.grace.unwrap_or(10_000)),
-            contact: self.stop_after.map(|stop_after| Contact {
-                stop_after: Duration::from_millis(stop_after),
-                left: Duration::from_millis(self.left.unwrap_or(stop_after)),
-            }),
+            contact_until: self.contact_until.map(Duration::from_millis),
             log_bytes: self.log_bytes.unwrap_or(10 << 20),
             log_files: u32::try_from(self.log_files.unwrap_or(3)).map_err(|_| "--log-files: too large")?,
             sync: self.sync,

@@ -45,7 +45,7 @@ fn wait(child: Pid, deadline: Instant, signals: &Signals) -> u8 {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let [_, agent_gone] = sys::poll([Some(signals.as_raw_fd()), Some(0)], Some(left));
-        while let Some(signal) = signals.next() {
+        while let Some((signal, _)) = signals.next() {
             if signal != libc::SIGCHLD {
                 return TIMED_OUT;
             }

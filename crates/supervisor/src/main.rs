@@ -11,7 +11,7 @@
 //!
 //! The agent asks by signals to the pidfd of the supervisor: SIGTERM stops gracefully (SIGTERM to the child's process
 //! group, SIGKILL to the tree after the grace), SIGINT kills the tree at once. Both may be repeated. Where the run must end
-//! with the node's contact to the servers, SIGUSR1 says that there was one.
+//! with the node's contact to the servers, SIGUSR1 brings along until when it may go on.
 //!
 //! It must never use threads or grow: five hundred of them run on a node.
 

@@ -39,7 +39,7 @@ pub fn run(options: &Run) -> io::Result<()> {
     };
     drop(output);
     let lock = agent.say(&format!("started {child}\n"));
-    let contact_until = options.contact.map(|contact| Instant::now() + contact.left);
+    let contact_until = options.contact_until;
     let mut keeper = Keeper { options, child, signals, contact_until, stop: Stop::No, late: false, ended: None };
     keeper.keep(&pipe, &mut log);
     log.drain(&pipe);
@@ -52,6 +52,10 @@ pub fn run(options: &Run) -> io::Result<()> {
 
 /// Born, written down, then let go.
 fn start(options: &Run, output: &File) -> Result<Pid, CannotStart> {
+    if options.contact_until.is_some_and(|until| sys::monotonic() >= until) {
+        // The agent, or this, was stopped for a while on the way here.
+        return Err(CannotStart { errno: libc::ETIME, at: "contact" });
+    }
     let setup = |e: io::Error| CannotStart { errno: e.raw_os_error().unwrap_or(libc::EIO), at: "setup" };
     let env = spawn::read_env(&options.dir.join("env")).map_err(setup)?;
     let program = Program { command: &options.command, env, cwd: &options.cwd, cgroups: &options.cgroups, output };
@@ -98,8 +102,8 @@ struct Keeper<'a> {
     options: &'a Run,
     child: Pid,
     signals: Signals,
-    /// It's stopped then, unless a server is heard before.
-    contact_until: Option<Instant>,
+    /// It's stopped then, unless a later time is told before.
+    contact_until: Option<Duration>,
     stop: Stop,
     late: bool,
     ended: Option<Ended>,
@@ -115,13 +119,13 @@ impl Keeper<'_> {
                 // Every writer closed it: it would be ready for ever.
                 output = None;
             }
-            while let Some(signal) = self.signals.next() {
-                self.hear(signal);
+            while let Some((signal, value)) = self.signals.next() {
+                self.hear(signal, value);
             }
-            if self.contact_until.is_some_and(|until| Instant::now() >= until) {
+            if self.contact_until.is_some_and(|until| sys::monotonic() >= until) {
                 self.contact_until = None;
                 self.late = true;
-                self.hear(libc::SIGTERM);
+                self.hear(libc::SIGTERM, None);
             }
         }
         let (child, mut ended) = (self.child, self.ended);
@@ -133,7 +137,7 @@ impl Keeper<'_> {
         self.ended = ended;
     }
 
-    fn hear(&mut self, signal: libc::c_int) {
+    fn hear(&mut self, signal: libc::c_int, value: Option<u64>) {
         match (signal, &self.stop) {
             (libc::SIGCHLD, _) => self.reap(),
             // Once it was reaped its number is free: no more signals to its group.
@@ -145,9 +149,8 @@ impl Keeper<'_> {
             }
             (libc::SIGINT, _) => self.stop = Stop::Now,
             (libc::SIGUSR1, _) => {
-                let heard = |until: Instant, stop_after| until.max(Instant::now() + stop_after);
-                let stop_after = self.options.contact.map(|contact| contact.stop_after);
-                self.contact_until = self.contact_until.zip(stop_after).map(|(until, after)| heard(until, after));
+                let told = value.map(Duration::from_millis).unwrap_or_default();
+                self.contact_until = self.contact_until.map(|until| until.max(told));
             }
             _ => {}
         }
@@ -172,7 +175,7 @@ impl Keeper<'_> {
 
     fn wait(&self) -> Option<Duration> {
         match self.stop {
-            Stop::No => self.contact_until.map(|until| until.saturating_duration_since(Instant::now())),
+            Stop::No => self.contact_until.map(|until| until.saturating_sub(sys::monotonic())),
             Stop::Until(end) => Some(end.saturating_duration_since(Instant::now())),
             Stop::Now => Some(Duration::ZERO),
         }

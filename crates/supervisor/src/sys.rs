@@ -49,13 +49,16 @@ impl Signals {
         }
     }
 
-    /// The next pending signal.
-    pub fn next(&self) -> Option<libc::c_int> {
+    /// The next pending signal, and the value that its sender gave along.
+    pub fn next(&self) -> Option<(libc::c_int, Option<u64>)> {
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
-        match io::Read::read(&mut &self.0, &mut info) {
-            Ok(n) if n == info.len() => Some(i32::from_ne_bytes([info[0], info[1], info[2], info[3]])),
-            _ => None,
+        if io::Read::read(&mut &self.0, &mut info).ok()? != info.len() {
+            return None;
         }
+        // SAFETY: the kernel filled it, and any bytes are one.
+        let info: libc::signalfd_siginfo = unsafe { std::mem::transmute(info) };
+        let value = (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_ptr);
+        Some((info.ssi_signo as libc::c_int, value))
     }
 }
 
@@ -115,6 +118,14 @@ pub fn poll<const N: usize>(fds: [Option<RawFd>; N], wait: Option<Duration>) -> 
     // SAFETY: `polled` outlives the call and holds N entries. EINTR leaves revents at 0: look again.
     unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, millis) };
     polled.map(|p| p.revents != 0)
+}
+
+/// Since the machine's start, without the time that it slept.
+pub fn monotonic() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` outlives the call, which can't fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// What a child's end looks like.

@@ -284,7 +284,7 @@ impl Driver for Sim {
         Ok(Exit::new(How::SupervisorLost, self.clock.now()))
     }
 
-    async fn heard(&self, _id: &Id) {}
+    async fn heard(&self, _id: &Id, _until: Instant) {}
 
     fn unenforced(&self, _limits: &Limits) -> Option<String> {
         None

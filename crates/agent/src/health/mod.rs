@@ -127,7 +127,14 @@ async fn liveness(driver: &dyn Driver, target: &Target, check: &Check, tell: &mp
             Err(why) => {
                 bad += 1;
                 if bad == check.failures {
-                    say(tell, Finding::Dead(format!("its liveness check failed {bad} times: {why}"))).await;
+                    say(
+                        tell,
+                        Finding::Dead(format!(
+                            "its liveness check failed {}: {why}",
+                            kinds::count(bad as usize, "time")
+                        )),
+                    )
+                    .await;
                 }
             }
         }

@@ -429,15 +429,37 @@ async fn a_record_that_vanishes_without_a_word_is_stopped_after_a_complete_list(
     assert_eq!(world.sim.running(), keys[1..]);
 }
 
+/// Of what is stopped 20 s after the last word of a server.
+fn at_most_once() -> v1::InstanceTemplate {
+    let after = prost_types::Duration { seconds: 20, nanos: 0 };
+    let on_disconnect = Some(v1::OnDisconnect { stop_after: Some(after) });
+    v1::InstanceTemplate { on_disconnect, ..Default::default() }
+}
+
+/// A leader that noted its silence has not seen the session that this node has now, and counts from before.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_counts_only_while_the_record_does_not_call_the_node_silent() {
+    let world = World::new();
+    world.server.assign(instance("once", at_most_once()));
+    world.until_ready(&[key("once")]).await;
+    let record = |silent_since| {
+        let status = v1::NodeStatus { silent_since, ..Default::default() };
+        let status = Some(kinds::any(kinds::node::STATUS, &status));
+        v1::Resource { status, ..resource(&Key::new("Node", "", "n1"), &v1::NodeSpec::default()) }
+    };
+    world.server.assign(record(Some(prost_types::Timestamp::default())));
+    world.after(21).await;
+    assert!(world.sim.crash(&key("once"), How::CutOff));
+    world.after(600).await;
+    assert!(world.sim.running().is_empty());
+    world.server.assign(record(None));
+    world.server.until(|server| server.status(&key("once")).is_some_and(|s| s.ready && s.restarts == 1)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_must_run_at_most_once_is_not_started_while_cut_off() {
     let world = World::new();
-    let after = prost_types::Duration { seconds: 20, nanos: 0 };
-    let template = v1::InstanceTemplate {
-        on_disconnect: Some(v1::OnDisconnect { stop_after: Some(after) }),
-        ..Default::default()
-    };
-    world.server.assign(instance("once", template));
+    world.server.assign(instance("once", at_most_once()));
     world.until_ready(&[key("once")]).await;
     world.server.set_down(true);
     world.after(10).await;

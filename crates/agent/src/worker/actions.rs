@@ -41,7 +41,7 @@ impl Worker {
         match action {
             Action::Wait(_) | Action::Nothing => {}
             Action::Start { again } => {
-                let launch = slot.launch(again, &self.config.backoff, now);
+                let launch = slot.launch(again, &self.config.backoff, self.clock);
                 let starts = Arc::clone(&self.starts);
                 self.answer(uid, async move {
                     let _permit = starts.acquire().await.expect("never closed");

@@ -27,6 +27,15 @@ const LOOP: u32 = 2;
 /// within a second.
 pub const UNCHECKED_PROOF: Duration = Duration::from_secs(2);
 
+/// Between SIGTERM and SIGKILL where nothing else is declared.
+pub const STOP_GRACE: Duration = Duration::from_secs(10);
+/// The shortest `on_disconnect.stop_after`. Servers say something at least every 5 s, and a node's session ends after 5 s
+/// without its word: twice that, so that a server may go away without anything being stopped.
+pub const STOP_AFTER_MIN: Duration = Duration::from_secs(10);
+/// What is added to `stop_after` and the grace until the tree has surely gone: 2 s that two servers' clocks may differ, 2 s
+/// for a killed tree to end, 1 s for words on their way.
+pub const GONE_MARGIN: Duration = Duration::from_secs(5);
+
 /// `evict`, which users and the leader write.
 const EVICT: u32 = 10;
 
@@ -50,6 +59,33 @@ pub struct Instance {
     /// What placement reserves.
     pub cpu_millis: u64,
     pub memory_bytes: u64,
+    /// Where it ends by itself once its node hears no server: so long after the last word nothing of it is left.
+    pub gone_within: Option<GoneWithin>,
+}
+
+/// The parts of which a bound on the end of what was cut off is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoneWithin {
+    pub stop_after: Duration,
+    pub stop_grace: Duration,
+}
+
+impl GoneWithin {
+    pub fn of(template: Option<&v1::InstanceTemplate>) -> Option<Self> {
+        let template = template?;
+        let stop_grace = text::duration(template.stop_grace.as_ref(), STOP_GRACE).unwrap_or(STOP_GRACE);
+        Some(Self { stop_after: stop_after(template)?, stop_grace })
+    }
+
+    pub fn time(self) -> Duration {
+        self.stop_after.saturating_add(self.stop_grace).saturating_add(GONE_MARGIN)
+    }
+}
+
+/// After how long without a server's word it is stopped, where that is declared.
+pub fn stop_after(template: &v1::InstanceTemplate) -> Option<Duration> {
+    let declared = template.on_disconnect.as_ref()?.stop_after.as_ref()?;
+    Some(text::duration(Some(declared), STOP_AFTER_MIN).unwrap_or(STOP_AFTER_MIN).max(STOP_AFTER_MIN))
 }
 
 impl Instance {
@@ -180,6 +216,7 @@ impl Kind for InstanceKind {
     fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation> {
         let spec: v1::InstanceSpec = typed("spec", resource.spec.as_ref())?;
         let status: v1::InstanceStatus = typed("status", resource.status.as_ref())?;
+        let gone_within = GoneWithin::of(spec.template.as_ref());
         let requests = spec.template.and_then(|t| t.resources).and_then(|r| r.requests).unwrap_or_default();
         let ready = status.conditions.iter().find(|c| c.r#type == READY && c.status == "True");
         Ok(Arc::new(Instance {
@@ -196,6 +233,7 @@ impl Kind for InstanceKind {
             last_exit: status.last_exit,
             cpu_millis: text::cpu_millis(&requests.cpu).unwrap_or(0),
             memory_bytes: text::memory_bytes(&requests.memory).unwrap_or(0),
+            gone_within,
         }))
     }
 

@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{
-    driver::{Driver, How, Launch, Stop},
+    driver::{Driver, How, Launch, StartError, Stop},
     template::Limits,
 };
+use tokio::time::Instant;
 
 use crate::world::*;
 
@@ -16,7 +17,7 @@ fn limited(mut launch: Launch, limits: Limits) -> Launch {
 
 fn bound(mut launch: Launch, stop_after: Duration) -> Launch {
     Arc::make_mut(&mut launch.template).stop_after = Some(stop_after);
-    launch.contact_left = Some(stop_after);
+    launch.contact_until = Some(Instant::now() + stop_after);
     launch
 }
 
@@ -109,13 +110,24 @@ async fn a_run_bound_to_a_server_ends_without_its_word_and_without_an_agent() {
 async fn a_run_bound_to_a_server_goes_on_at_its_word() {
     let world = World::new();
     let driver = world.driver();
-    let launch = bound(script("exec sleep 60"), Duration::from_millis(400));
+    let began = Instant::now();
+    let launch = bound(script("exec sleep 60"), Duration::from_secs(2));
     let started = driver.start(launch.clone()).await.unwrap();
-    let began = std::time::Instant::now();
-    while began.elapsed() < Duration::from_millis(1200) {
-        driver.heard(&launch.id).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(is_alive(started.pid as i32));
+    let until = began + Duration::from_secs(3);
+    driver.heard(&launch.id, until).await;
+    // A word that was overtaken takes nothing back.
+    driver.heard(&launch.id, began).await;
     assert_eq!(exit(started).await.how, How::CutOff);
+    // It's told in whole milliseconds.
+    assert!(began.elapsed() >= Duration::from_millis(2_999), "it ended after {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_run_bound_to_a_server_is_not_started_once_its_time_is_over() {
+    let world = World::new();
+    let launch = bound(script(&format!("echo x > {}", world.path("ran").display())), Duration::ZERO);
+    let Err(StartError::CannotStart(exit)) = world.driver().start(launch).await else { panic!("it was started") };
+    let expected = "not started: no server was heard for too long";
+    assert_eq!(exit.how, How::CannotStart(expected.into()));
+    assert!(!world.path("ran").exists());
 }

@@ -101,7 +101,7 @@ pub fn launch(template: v1::InstanceTemplate) -> Launch {
     let spec = prost_types::Any { type_url: String::new(), value: spec.encode_to_vec() };
     let resource = Arc::new(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None });
     let memory = Memory { run: 1, started: Time::from_millis(1), ..Memory::default() };
-    Launch { id, resource, template: Arc::new(Template::from(&template)), memory, contact_left: None }
+    Launch { id, resource, template: Arc::new(Template::from(&template)), memory, contact_until: None }
 }
 
 /// The same instance, started again.

@@ -19,6 +19,7 @@ use rustix::{
 use super::{
     Config,
     folder::{self, Folder},
+    word,
 };
 use crate::{
     driver::Launch,
@@ -58,9 +59,8 @@ pub fn launch(config: &Config, folder: &Folder, launch: &Launch, lock: File) -> 
     command.arg("--log-bytes").arg(config.log_bytes.to_string());
     command.arg("--log-files").arg(config.log_files.to_string());
     command.args(sync.then_some("--sync"));
-    if let (Some(after), Some(left)) = (template.stop_after, launch.contact_left) {
-        command.arg("--stop-after-ms").arg(after.as_millis().to_string());
-        command.arg("--left-ms").arg(left.as_millis().to_string());
+    if let Some(until) = launch.contact_until {
+        command.arg("--contact-until-ms").arg(word::millis(until).to_string());
     }
     command.args(groups.iter().flat_map(|group| ["--cgroup".as_ref(), group.as_os_str()]));
     command.arg("--").args(template.command.iter().map(|part| expand(part, &env)));
@@ -151,6 +151,7 @@ pub fn cannot_start(template: &Template, work: &Path, errno: i32, at: &str) -> S
             format!("command can't be run: {program}: {error}; is it an executable file? check spec.template.command")
         }
         ("exec", _) => format!("command can't be run: {program}: {error}; check spec.template.command"),
+        ("contact", _) => "not started: no server was heard for too long".into(),
         ("cwd", _) => format!("can't start in {dir}: {error}; check spec.template.workingDir"),
         (at, _) => format!("can't start {program}: {at}: {error}"),
     }

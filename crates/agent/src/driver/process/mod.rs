@@ -14,6 +14,7 @@ mod ports;
 mod reap;
 mod runs;
 mod times;
+mod word;
 
 use std::{io, ops::RangeInclusive, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -157,11 +158,10 @@ impl Driver for Process {
         self.blocking(move |runs| runs.clean(&id)).await
     }
 
-    async fn heard(&self, id: &Id) {
+    async fn heard(&self, id: &Id, until: tokio::time::Instant) {
         let supervisor = self.0.supervisor(id);
         if let Some(held) = supervisor {
-            // One that is gone needs no word any more.
-            let _ = pidfd_send_signal(&*held, Signal::USR1);
+            word::tell(&held, word::millis(until));
         }
     }
 

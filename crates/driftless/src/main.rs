@@ -2,6 +2,7 @@
 //!
 //! Nothing but this crate reads the environment; everything below is handed plain configuration.
 
+mod alarm;
 mod bench;
 mod client;
 mod commands;

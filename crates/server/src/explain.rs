@@ -82,10 +82,17 @@ fn of_instance(world: &World, item: &Item, instance: &Instance) -> Next {
     if instance.node.is_empty() {
         return Next::Wait(Until::Change, Why::new("Unplaced", "waits for a node"));
     }
-    if instance.ready {
+    let heard = world.agents().contains(&instance.node);
+    if instance.ready && heard {
         return Next::Settled(Why::new("Ready", format!("{} on {}", instance.phase, instance.node)));
     }
-    let heard = world.agents().contains(&instance.node);
+    if instance.ready {
+        let words = format!(
+            "ready when {} was last heard, which has no live agent session; nothing newer is known",
+            node_words(instance)
+        );
+        return Next::Wait(Until::Change, on(Why::new("NodeSilent", words)));
+    }
     let words = match (heard, instance.phase.as_str()) {
         (false, _) => format!("{} has no live agent session, so nothing new is known", node_words(instance)),
         (true, "" | "Pending") => format!("waits for {} to start it", node_words(instance)),

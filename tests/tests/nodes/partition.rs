@@ -1,6 +1,6 @@
 //! A node that nobody reaches any more, though it runs on: the cable is pulled, and put back.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use driftless_tests::{
     Cluster,
@@ -99,7 +99,7 @@ fn an_old_instance_on_a_node_that_is_not_lost_yet_goes_as_soon_as_the_node_hears
 
 /// What must run at most once is stopped by its own supervisor, though the agent hears nothing, or is gone.
 fn at_most_once() -> String {
-    let bound = "on_disconnect: { stop_after: 4s }, stop_grace: 1s";
+    let bound = "on_disconnect: { stop_after: 10s }, stop_grace: 1s";
     sleeper("once", 1, 0).replace("stop_grace: 1s", bound).replace("lost_after: 3s", "lost_after: 3600s")
 }
 
@@ -121,8 +121,12 @@ fn what_must_run_at_most_once_ends_on_a_node_that_is_cut_off() {
     let (cluster, far) = Cluster::of_nodes_and_far(&[], "n1", &mut hub);
     cluster.apply_with(at_most_once().as_bytes(), &["--wait"]).ok();
     let first = cluster.process_of(&cluster.instances("once")[0]);
+    let cut = Instant::now();
     far.cut();
     first.wait_gone(LONG);
+    // Counted from the last renewal of the node's session, of which there is one in 1.7 s.
+    let ended = cut.elapsed().as_secs_f64();
+    assert!((7.0..13.0).contains(&ended), "it ended {ended} s after the cut");
     // The agent is there, and knows better than to start it again.
     wait_node(&cluster, "n1", "Unknown");
     assert!(sleeps(&cluster).is_empty());
@@ -144,4 +148,45 @@ fn what_must_run_at_most_once_ends_though_its_agent_is_gone() {
     cluster.start_agent("n1");
     back_after_a_cut(&cluster);
     assert!(other.is_alive());
+}
+
+/// Its loss is declared to be sooner than its end; and it ends only when it's killed.
+#[test]
+fn what_must_run_at_most_once_is_replaced_only_once_it_has_ended() {
+    let Some(mut hub) = Hub::enter() else { return };
+    let (cluster, far) = Cluster::of_nodes_and_far(&["n2", "n3"], "n1", &mut hub);
+    let stubborn = "[sh, -c, 'trap \"\" TERM; exec sleep 86400']";
+    let bound = "on_disconnect: { stop_after: 10s }, stop_grace: 4s";
+    let manifest = sleeper("web", 3, 2).replace("[sleep, '86400']", stubborn).replace("stop_grace: 1s", bound)
+        + "  rollout: { max_surge: 0, max_unavailable: 1 }\n";
+    let applied = cluster.apply_with(manifest.as_bytes(), &["--wait"]).ok();
+    let warned = "spec.lost_after 3s is too short: what a node ran is replaced after 19s of silence";
+    assert!(applied.stderr.contains(warned), "{}", applied.stderr);
+    let before = cluster.instances("web");
+    let old = before.iter().find(|i| i.node == "n1").expect("they are spread over all nodes");
+    let old = cluster.process_of(old);
+    let mut watched = Watched::start(&cluster, 3);
+    far.cut();
+    let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
+    let said = services.until_json("the service isn't called ready", LONG, |e| {
+        let ready = condition(&e["resource"], "Ready").filter(|c| c["reason"] == "NodesSilent")?;
+        Some((ready.clone(), e["resource"]["status"]["readyReplicas"].clone()))
+    });
+    assert_eq!((&said.0["status"], &said.1), (&"Unknown".into(), &2.into()), "{said:?}");
+    let message = said.0["message"].as_str().unwrap_or_default();
+    assert!(message.contains("1 on n1, which is not heard, replaced after 19s of silence"), "{message}");
+    watched.until("it is replaced elsewhere", |r| r.on("n1") == 0 && r.ready() == 3);
+    assert!(!old.is_alive(), "two of them ran at once");
+    far.heal();
+    wait_node(&cluster, "n1", "True");
+    cluster.wait_ready("web", "30s");
+}
+
+#[test]
+fn what_could_not_be_kept_is_refused() {
+    let cluster = Cluster::of_nodes(&[]);
+    let short = at_most_once().replace("stop_after: 10s", "stop_after: 9s");
+    let refused = cluster.apply(&short);
+    let words = "spec.template.on_disconnect.stop_after: must be at least 10s";
+    assert!(refused.code != 0 && refused.stderr.contains(words), "{refused:?}");
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 /// Until what a test waits for; a debug build on a busy machine takes its time.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// A process that does nothing for long; lost with its node after 3 s.
+/// A process that does nothing for long; lost with its node as soon as that is called Unknown.
 pub fn sleeper(name: &str, replicas: u32, min_available: u32) -> String {
     format!(
         "kind: Service

@@ -16,6 +16,7 @@ use super::{
     cluster::{self, Part},
 };
 use crate::{
+    alarm,
     client::Client,
     exit::Trouble,
     follow::{Follow, Update},
@@ -95,7 +96,9 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         }
         (Output::Table | Output::Wide, _) => {
             let table = Table { wide: args.output == Output::Wide, namespaces: args.all_namespaces };
-            output::print(&table.text(&found.resources))
+            output::print(&table.text(&found.resources))?;
+            alarm::say(client, &found.resources).await;
+            Ok(())
         }
     }
 }

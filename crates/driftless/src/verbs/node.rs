@@ -12,7 +12,10 @@ use crate::{client::Client, edit, output, standing, words};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   driftless cordon n1
-  driftless uncordon n1")]
+  driftless uncordon n1
+
+Nothing moves back by itself to a node that is uncordoned: what runs elsewhere stays there, and the node takes part again
+in what is placed from then on (a rollout, a scale, a replacement).")]
 pub struct Args {
     node: String,
 }
@@ -86,7 +89,9 @@ pub async fn uncordon(client: &Client, args: Args) -> anyhow::Result<()> {
         edit::set(spec, "drain", Value::Bool(false))
     })
     .await?;
-    output::print(&format!("node/{} uncordoned\n", args.node))
+    output::print(&format!("node/{} uncordoned\n", args.node))?;
+    output::say("what runs elsewhere stays there; new instances may be placed here again");
+    Ok(())
 }
 
 pub async fn drain(client: &Client, args: DrainArgs) -> anyhow::Result<()> {

@@ -74,9 +74,9 @@ async fn status(client: &Client, key: &Key, wait: bool, timeout: Duration) -> an
     let resource = edit::get(client, key).await?;
     let status = decode::<v1::ServiceStatus>(resource.status.as_ref())?;
     let mut text = format!(
-        "{}: {} instances, {} updated, {} ready\n",
+        "{}: {}, {} updated, {} ready\n",
         words::short(key),
-        status.replicas,
+        kinds::count(usize::try_from(status.replicas).unwrap_or(0), "instance"),
         status.updated_replicas,
         status.ready_replicas
     );

@@ -1,6 +1,6 @@
 //! Is the node's agent there, and is the node to be emptied? Works under `leader`, since both need one judge.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use api::v1;
 use model::{Decision, Key, Move, Next, Step, Time, Until, Why, condition};
@@ -9,6 +9,7 @@ use super::{DRAINED, KIND, Node, READY, STATUS};
 use crate::{
     Item, Lookup, Reconciler, Scope, View, World, any,
     instance::{self, Instance},
+    placement, service,
     text::count,
 };
 
@@ -37,6 +38,11 @@ impl Reconciler for Nodes {
     fn wakes(&self, world: &World, item: &Item) -> Vec<Key> {
         if item.key.kind() == KIND {
             return vec![item.key.clone()];
+        }
+        if item.key.kind() == placement::KIND {
+            // The brake holds, or doesn't any more: that is told of silent nodes.
+            let silent = |item: &&Arc<Item>| item.body::<Node>().is_some_and(|node| node.silent_since.is_some());
+            return world.of_kind(KIND).filter(silent).map(|item| item.key.clone()).collect();
         }
         let node = item.body::<Instance>().map(|instance| Key::new(KIND, "", &instance.node));
         let draining = |key: &Key| world.get(key).and_then(|n| n.body::<Node>()).is_some_and(|n| n.drain);
@@ -92,7 +98,18 @@ fn hear(view: &View<'_>, item: &Item, node: &Node) -> Heard {
         };
     }
     let message = "its agent has had no session for a while; what runs there is not known, and keeps running";
-    let ready = condition(READY, None, "AgentSilent", message);
+    if service::brake(view) {
+        let words = format!("{message}; {}", placement::BRAKE);
+        let why = Why::new("AgentSilent", format!("{}; {}", why.message, placement::BRAKE)).because_of([Key::new(
+            placement::KIND,
+            "",
+            placement::NAME,
+        )]);
+        let ready = condition(READY, None, "Brake", words);
+        return Heard { silent_since: Some(since), ready, next: Next::Blocked(why) };
+    }
+    let words = format!("{message}; each service replaces it after its lost_after");
+    let ready = condition(READY, None, "AgentSilent", words);
     Heard { silent_since: Some(since), ready, next: Next::Blocked(why) }
 }
 

@@ -7,8 +7,8 @@ use prost::Message;
 
 use super::{KIND, Nodes, STATUS, UNKNOWN_AFTER};
 use crate::{
-    Reconciler, View, World, any,
-    testing::{NOW, add_node, metadata, put, words},
+    Reconciler, View, World, any, placement,
+    testing::{NOW, add_node, metadata, plan, put, silence, words},
 };
 
 /// `n1` was ready; its agent is gone, noted since then or not at all; the view is fed since `live`.
@@ -16,6 +16,7 @@ fn check(noted: Option<Duration>, live: Duration, expected: Expect) {
     let mut world = World::default();
     add_node(&mut world, "n1", 1_000, 10);
     world.set_agents(std::collections::BTreeSet::new());
+    add_node(&mut world, "n2", 1_000, 10);
     let item = world.get(&Key::new(KIND, "", "n1")).unwrap().clone();
     let mut status = v1::NodeStatus::decode(item.status().unwrap().value.as_slice()).unwrap();
     status.silent_since = noted.map(|ago| NOW.minus(ago).into());
@@ -65,4 +66,34 @@ fn an_agent_that_is_there_makes_it_ready() {
     let said = v1::NodeStatus::decode(decision.status.unwrap().value.as_slice()).unwrap();
     assert_eq!(said.observed_generation, world.get(&Key::new(KIND, "", "n1")).unwrap().metadata().generation);
     assert_ne!(said.observed_generation, 0);
+}
+
+#[test]
+fn while_the_brake_holds_each_silent_node_says_so() {
+    let mut world = World::default();
+    ["n1", "n2", "n3"].iter().for_each(|name| add_node(&mut world, name, 1_000, 10));
+    silence(&mut world, "n1", LONG);
+    let said = |world: &World| {
+        let decision = plan(world, &Nodes, &Key::new(KIND, "", "n1"));
+        let status = v1::NodeStatus::decode(decision.status.as_ref().unwrap().value.as_slice()).unwrap();
+        (words(&decision), status.conditions[0].clone())
+    };
+    let (word, ready) = said(&world);
+    expect!["blocked (AgentSilent: its agent has no session)"].assert_eq(&word);
+    assert!(ready.message.ends_with("each service replaces it after its lost_after"), "{}", ready.message);
+    silence(&mut world, "n2", Duration::ZERO);
+    let (word, ready) = said(&world);
+    expect!["blocked (AgentSilent: its agent has no session; more than half of the nodes are silent, so nothing that runs on them is replaced)"]
+        .assert_eq(&word);
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Brake"));
+}
+
+#[test]
+fn a_word_about_the_nodes_wakes_silent_ones() {
+    let mut world = World::default();
+    ["n1", "n2", "n3"].iter().for_each(|name| add_node(&mut world, name, 1_000, 10));
+    silence(&mut world, "n2", LONG);
+    put(&mut world, metadata(placement::KIND, placement::NAME), any(placement::SPEC, &v1::PlacementSpec {}), None);
+    let record = world.get(&Key::new(placement::KIND, "", placement::NAME)).unwrap().clone();
+    assert_eq!(Nodes.wakes(&world, &record), [Key::new(KIND, "", "n2")]);
 }

@@ -21,6 +21,8 @@ pub const SPEC: &str = "driftless.v1.PlacementSpec";
 pub const STATUS: &str = "driftless.v1.PlacementStatus";
 /// False while the brake holds: more than half of the nodes are silent at once.
 pub const REACHABLE: &str = "NodesReachable";
+/// What it means, wherever somebody looks.
+pub const BRAKE: &str = "more than half of the nodes are silent, so nothing that runs on them is replaced";
 
 static INFO: Info = Info {
     kind: KIND,

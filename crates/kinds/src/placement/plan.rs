@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use api::v1;
 use model::{Decision, Key, Move, Next, Step, Why, condition};
 
-use super::{KIND, REACHABLE, STATUS};
+use super::{BRAKE, KIND, REACHABLE, STATUS};
 use crate::{
     Item, Lookup, Reconciler, Scope, View, World, any,
     instance::{self, Instance, PLACED},
@@ -21,6 +21,8 @@ use crate::{
 const BATCH: usize = 100;
 /// Instances on a node that doesn't say how many it takes.
 const INSTANCES_DEFAULT: i32 = 1_000;
+/// Silent nodes that `why` goes on to.
+const NODES_TOLD: usize = 3;
 
 pub struct Placements;
 
@@ -56,7 +58,7 @@ impl Reconciler for Placements {
             .filter(|(item, instance)| instance.node.is_empty() && !item.deleting())
             .collect();
         if unbound.is_empty() {
-            return decision(view, 0, Next::Settled(Why::new("AllPlaced", "every instance has a node")));
+            return decision(view, 0, placed(view));
         }
         let mut nodes = Rooms::of(view);
         let mut binds = Vec::new();
@@ -72,6 +74,16 @@ impl Reconciler for Placements {
     }
 }
 
+fn placed(view: &View<'_>) -> Next {
+    let words = "every instance has a node";
+    if !service::brake(view) {
+        return Next::Settled(Why::new("AllPlaced", words));
+    }
+    let silent = view.all::<Node>(node::KIND).filter(|(_, node)| node.silent_since.is_some());
+    let nodes = silent.take(NODES_TOLD).map(|(item, _)| item.key.clone());
+    Next::Blocked(Why::new("Brake", format!("{words}; {BRAKE}")).because_of(nodes))
+}
+
 /// Binds first; then what can't be bound is told why; then there is nothing but to wait.
 fn next(view: &View<'_>, unbound: usize, binds: Vec<Move>, mut explanations: Vec<Move>) -> Decision {
     let left = unbound - binds.len();
@@ -79,7 +91,9 @@ fn next(view: &View<'_>, unbound: usize, binds: Vec<Move>, mut explanations: Vec
         let why = Why::new("Placing", format!("bind {}", count(binds.len(), "instance")));
         return decision(view, left, Next::Do(Step { verb: "bind", moves: binds }, why));
     }
-    let why = Why::new("Unplaceable", format!("{} fit on no node", count(left, "instance")));
+    let fit = if left == 1 { "fits" } else { "fit" };
+    let braked = if service::brake(view) { format!("; {BRAKE}") } else { String::new() };
+    let why = Why::new("Unplaceable", format!("{} {fit} on no node{braked}", count(left, "instance")));
     if explanations.is_empty() {
         return decision(view, left, Next::Blocked(why));
     }
@@ -89,7 +103,8 @@ fn next(view: &View<'_>, unbound: usize, binds: Vec<Move>, mut explanations: Vec
 
 fn decision(view: &View<'_>, unplaced: usize, next: Next) -> Decision {
     let reason = if unplaced == 0 { "AllPlaced" } else { "Unplaceable" };
-    let placed = condition(PLACED, Some(unplaced == 0), reason, next.why().message.clone());
+    let words = if unplaced == 0 { "every instance has a node" } else { &next.why().message };
+    let placed = condition(PLACED, Some(unplaced == 0), reason, words);
     let status = v1::PlacementStatus {
         observed_generation: 1,
         conditions: vec![placed, reachable(view)],
@@ -103,12 +118,7 @@ fn decision(view: &View<'_>, unplaced: usize, next: Next) -> Decision {
 /// The alarm of the brake: so many nodes are silent that nothing is given up.
 fn reachable(view: &View<'_>) -> v1::Condition {
     match service::brake(view) {
-        true => condition(
-            REACHABLE,
-            Some(false),
-            "Brake",
-            "more than half of the nodes are silent: nothing that runs there is replaced",
-        ),
+        true => condition(REACHABLE, Some(false), "Brake", BRAKE),
         false => condition(REACHABLE, Some(true), "EnoughNodes", "at least half of the nodes are heard"),
     }
 }
@@ -223,7 +233,7 @@ impl Room {
         let cpu = self.capacity.cpu_millis.saturating_sub(self.cpu_millis);
         let memory = self.capacity.memory_bytes.saturating_sub(self.memory_bytes);
         if self.instances >= most {
-            Some(format!("full ({most} instances)"))
+            Some(format!("full ({})", count(usize::try_from(most).unwrap_or(0), "instance")))
         } else if signed(instance.cpu_millis) > cpu.max(0) {
             Some(format!("{}m cpu free, {}m asked for", cpu.max(0), instance.cpu_millis))
         } else if signed(instance.memory_bytes) > memory.max(0) {

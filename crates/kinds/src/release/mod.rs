@@ -7,7 +7,7 @@ use std::{any::Any as StdAny, sync::Arc};
 
 use api::v1;
 use bytes::Bytes;
-use model::{Domain, Violation, fields::Fields};
+use model::{Conditions, Domain, Violation, fields::Fields};
 
 use crate::{Column, Info, Kind, Rights, Template, typed};
 
@@ -20,6 +20,8 @@ pub use plan::{KEPT, Releases};
 pub const KIND: &str = "Release";
 pub const SPEC: &str = "driftless.v1.ReleaseSpec";
 pub const STATUS: &str = "driftless.v1.ReleaseStatus";
+/// True while nobody is left whom it tells something.
+pub const NODE_GONE: &str = "NodeGone";
 
 pub struct ReleaseKind;
 
@@ -47,8 +49,13 @@ impl Kind for ReleaseKind {
     fn rights(&self, domain: Domain) -> Rights {
         match domain {
             Domain::Shard => Rights { create: true, spec: Fields::ALL, ..Rights::NONE },
-            Domain::Agent | Domain::Leader => Rights { remove: true, ..Rights::NONE },
-            Domain::User => Rights { remove: true, ..Rights::NONE },
+            Domain::Leader => Rights {
+                remove: true,
+                status: Fields::Only(&[1]),
+                conditions: Conditions::Only(&[NODE_GONE]),
+                ..Rights::NONE
+            },
+            Domain::Agent | Domain::User => Rights { remove: true, ..Rights::NONE },
         }
     }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use api::v1;
-use model::{Decision, Key, Move, Next, Step, Time, Until, Why};
+use model::{Decision, Key, Move, Next, Step, Time, Until, Why, condition};
+use prost_types::Any;
 
-use super::KIND;
-use crate::{Item, Reconciler, Scope, View, World, node};
+use super::{KIND, NODE_GONE, STATUS};
+use crate::{Item, Reconciler, Scope, View, World, any, node, typed};
 
-/// How long one is kept though its node isn't there. An agent whose Node was deleted while it runs registers again within
+/// How long one is kept from when its node was found to be gone. An agent whose Node was deleted while it runs registers again within
 /// seconds, and should find it then. A machine that comes back later still stops what it runs, as what nobody assigned to
 /// it any more.
 pub const KEPT: Duration = Duration::from_secs(60);
@@ -43,17 +44,28 @@ impl Reconciler for Releases {
         let Some(release) = item.body::<v1::ReleaseSpec>() else {
             return Next::Blocked(Why::new("NotARelease", "the record can't be read as a Release")).into();
         };
-        let node = Key::new(node::KIND, "", &release.node);
-        if view.world.get(&node).is_some() {
+        let said: v1::ReleaseStatus = typed("status", item.status()).unwrap_or_default();
+        let gone = said.conditions.iter().find(|c| c.r#type == NODE_GONE && c.status == "True");
+        if view.world.get(&Key::new(node::KIND, "", &release.node)).is_some() {
             let message = format!("node {} clears it once nothing of the instance is left there", release.node);
-            return Next::Settled(Why::new("NodeClears", message)).into();
+            let status = gone.map(|_| status(item, false, format!("node {} is there again", release.node)));
+            return Decision { next: Next::Settled(Why::new("NodeClears", message)), status };
         }
-        let kept_until = item.metadata().created_time.as_ref().map(Time::from).unwrap_or_default().plus(KEPT);
-        let why = Why::new("NodeGone", format!("node {} was deleted: nobody is left to clear it", release.node));
+        let words = format!("node {} was deleted: nobody is left to clear it", release.node);
+        let (why, status) = (Why::new("NodeGone", words.clone()), Some(status(item, true, words)));
+        let since = gone.and_then(|c| c.last_transition_time.as_ref()).map_or(view.now, Time::from);
+        let kept_until = since.plus(KEPT);
         if view.now < kept_until {
-            return Next::Wait(Until::Time(kept_until), why).into();
+            return Decision { next: Next::Wait(Until::Time(kept_until), why), status };
         }
         let moves = vec![Move::Remove { key: item.key.clone(), uid: item.uid().into() }];
         Next::Do(Step { verb: "clear", moves }, why).into()
     }
+}
+
+/// Since when the node is gone is said by the condition, whose time the server stamps.
+fn status(item: &Item, gone: bool, words: String) -> Any {
+    let gone = condition(NODE_GONE, Some(gone), if gone { "NodeGone" } else { "NodeIsBack" }, words);
+    let observed_generation = item.metadata().generation;
+    any(STATUS, &v1::ReleaseStatus { observed_generation, conditions: vec![gone] })
 }

@@ -8,9 +8,10 @@ use model::Violation;
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{MinReady, Service};
+use super::{MinReady, Service, lost::Patience};
 use crate::{
-    Template, instance,
+    Template,
+    instance::{self, GoneWithin, STOP_AFTER_MIN, STOP_GRACE},
     text::{Checker, cpu_millis, duration, env_name, memory_bytes},
 };
 
@@ -21,13 +22,15 @@ const PORTS_MAX: usize = 32;
 /// Bytes of one argument or environment value; Linux refuses 128 KiB and more.
 const TEXT_MAX: usize = 100 * 1024;
 const LOST_AFTER: Duration = Duration::from_secs(30);
-const STOP_GRACE: Duration = Duration::from_secs(10);
 const GRACE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub fn admit(spec: &Bytes) -> Result<Template, Vec<Violation>> {
     let spec = v1::ServiceSpec::decode(spec.clone()).map_err(|e| vec![Violation::new("spec", e.to_string())])?;
-    service(&spec)?;
-    Ok(Template { hash: template_hash(&spec), warnings: warnings(&spec) })
+    let service = match (service(&spec), long_enough(&spec)) {
+        (Ok(service), None) => service,
+        (read, short) => return Err(read.err().into_iter().flatten().chain(short).collect()),
+    };
+    Ok(Template { hash: template_hash(&spec), warnings: warnings(&spec, &service) })
 }
 
 /// Digest of what instances are made from: the declared template and version, undefaulted, maps sorted (they are
@@ -39,8 +42,21 @@ pub fn template_hash(spec: &v1::ServiceSpec) -> String {
     format!("{:010x}", xxh3_64(&identity.encode_to_vec()) >> 24)
 }
 
-fn warnings(spec: &v1::ServiceSpec) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// Asked of what is declared from now on only: a shorter one that is stored counts as the shortest.
+fn long_enough(spec: &v1::ServiceSpec) -> Option<Violation> {
+    let declared = spec.template.as_ref().and_then(|t| t.on_disconnect.as_ref()?.stop_after.as_ref());
+    if duration(declared, STOP_AFTER_MIN).is_none_or(|declared| declared >= STOP_AFTER_MIN) {
+        return None;
+    }
+    let words = format!(
+        "must be at least {STOP_AFTER_MIN:?}: less would stop it whenever a server goes away for a moment, before its node \
+         is called Unknown"
+    );
+    Some(Violation::new("spec.template.on_disconnect.stop_after", words))
+}
+
+fn warnings(spec: &v1::ServiceSpec, service: &Service) -> Vec<String> {
+    let mut warnings = silence_warnings(spec, service);
     if !instance::proof(spec.template.as_ref()).is_zero() {
         warnings
             .push("no spec.template.health.readiness: an instance counts as ready as soon as its process runs".into());
@@ -49,6 +65,26 @@ fn warnings(spec: &v1::ServiceSpec) -> Vec<String> {
     let given = |time: Option<prost_types::Duration>| duration(time.as_ref(), Duration::ZERO);
     if rollout.progress_deadline.is_some() && given(rollout.min_ready) >= given(rollout.progress_deadline) {
         warnings.push("spec.rollout.min_ready isn't less than progress_deadline: every rollout will miss it".into());
+    }
+    warnings
+}
+
+/// Where what is declared about silent nodes comes to something else.
+fn silence_warnings(spec: &v1::ServiceSpec, service: &Service) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let gone_within = GoneWithin::of(spec.template.as_ref());
+    let patience = Patience::of(service.lost_after, gone_within);
+    if patience.time() > service.lost_after && (spec.lost_after.is_some() || gone_within.is_some()) {
+        let declared = service.lost_after;
+        warnings
+            .push(format!("spec.lost_after {declared:?} is too short: what a node ran is replaced after {patience}"));
+    }
+    if gone_within.is_some() && service.surge > 0 {
+        warnings.push(
+            "on_disconnect.stop_after is for what must not run twice, but a rollout runs up to max_surge more beside it; \
+             declare spec.rollout: {max_surge: 0, max_unavailable: 1}"
+                .into(),
+        );
     }
     warnings
 }
@@ -186,8 +222,8 @@ fn check_template(check: &mut Checker, template: &v1::InstanceTemplate) {
         );
     }
     if let Some(stop_after) = template.on_disconnect.as_ref().and_then(|d| d.stop_after.as_ref()) {
-        let positive = duration(Some(stop_after), Duration::ZERO).is_some_and(|d| d >= Duration::from_secs(1));
-        check.require(positive, &format!("{at}.on_disconnect.stop_after"), "must be at least 1s");
+        let positive = duration(Some(stop_after), STOP_AFTER_MIN).is_some();
+        check.require(positive, &format!("{at}.on_disconnect.stop_after"), "must not be negative");
     }
     check_ports(check, template);
     check_health(check, template);

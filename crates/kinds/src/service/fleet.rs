@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use model::{Key, Move, Next, Time};
 
-use super::{Service, target::Target};
+use super::{
+    Service,
+    lost::{Judge, Standing},
+    target::Target,
+};
 use crate::{
     Item, Lookup, View, any,
     instance::{self, Instance},
-    node::{self, Node},
-    placement, release,
+    release,
 };
 
 /// Everything the service owns, in key order within each group. Each instance is in exactly one.
@@ -26,6 +29,12 @@ pub struct Fleet<'a> {
     /// On a node that has been silent for too long, or is gone. Neither ready nor live; they hold their slots until
     /// their records are removed.
     pub lost: Vec<One<'a>>,
+    /// Of those wanted: their Nodes were deleted, and they must be asked to go before they can be called lost.
+    pub orphaned: Vec<One<'a>>,
+    /// Of those stopping: they end by themselves on a node that isn't heard, and are replaced only once that is sure.
+    pub held: usize,
+    /// The brake holds: nothing counts as lost.
+    pub braked: bool,
     /// The next time at which one of them counts differently though nothing happened.
     pub wake: Option<Time>,
 }
@@ -37,29 +46,28 @@ pub struct One<'a> {
     /// Ready, and not since the last crash of a loop; one of the target's template has also been so for as long as the
     /// rollout asks.
     pub available: bool,
-}
-
-/// How a node stands, for what is bound to it.
-enum Standing {
-    Fine,
-    /// Silent; lost from then on.
-    LostAt(Time),
-    Lost,
+    /// Its node is Unknown: what was last said of it is not vouched for.
+    pub unheard: bool,
 }
 
 impl<'a> Fleet<'a> {
     pub fn of(view: &View<'a>, item: &'a Item, service: &Service, target: &Target) -> Self {
-        let mut fleet = Self::default();
-        let judged_since = judged_since(view);
+        let judge = Judge::of(view);
+        let mut fleet = Self { braked: judge.brakes(), ..Self::default() };
         for (item, instance) in view.children_of::<Instance>(item.uid()) {
-            let one = One { item, instance, available: instance.ready };
-            match judged_since.map_or(Standing::Fine, |since| standing(view, instance, since, service.lost_after)) {
-                Standing::Lost => fleet.lost.push(one),
-                Standing::LostAt(at) => {
-                    fleet.wake_at(at);
-                    fleet.sort_in(one, target);
+            let one = One { item, instance, available: instance.ready, unheard: false };
+            match judge.standing(item, instance, service.lost_after) {
+                Standing::Lost => fleet.lost.push(One { unheard: true, ..one }),
+                Standing::Silent { unknown, lost_at } => {
+                    lost_at.into_iter().for_each(|at| fleet.wake_at(at));
+                    fleet.held += usize::from(item.deleting() && instance.gone_within.is_some());
+                    fleet.sort_in(One { unheard: unknown, ..one }, target);
                 }
-                Standing::Fine => fleet.sort_in(one, target),
+                Standing::Orphaned => {
+                    fleet.orphaned.push(one);
+                    fleet.sort_in(One { unheard: true, ..one }, target);
+                }
+                Standing::Heard => fleet.sort_in(one, target),
             }
         }
         fleet.judge(view.now, service);
@@ -116,6 +124,15 @@ impl<'a> Fleet<'a> {
         self.wanted().filter(|one| one.available).count()
     }
 
+    /// Available, as far as anybody knows at present.
+    pub fn vouched(&self) -> usize {
+        self.wanted().filter(|one| one.available && !one.unheard).count()
+    }
+
+    pub fn unheard(&self) -> impl Iterator<Item = One<'a>> {
+        self.live().filter(|one| one.unheard)
+    }
+
     /// What the first troubled instance of the target's template says.
     pub fn trouble(&self) -> Option<String> {
         let one = self.updated.iter().find_map(|one| Some((one.item.key.name(), one.trouble()?)));
@@ -130,6 +147,7 @@ impl<'a> Fleet<'a> {
             updated_ready: ready(&self.updated),
             others: self.outdated.len() + self.evicting.len(),
             others_ready: ready(&self.outdated) + ready(&self.evicting),
+            unheard: self.available() - self.vouched(),
         };
         let Next::Do(step, _) = next else { return counts };
         for change in &step.moves {
@@ -152,15 +170,19 @@ pub struct Counts {
     /// Outdated or to be evicted.
     pub others: usize,
     pub others_ready: usize,
+    /// Ready ones whose node is Unknown.
+    pub unheard: usize,
 }
 
 impl Counts {
+    /// As far as it's vouched for.
     pub fn ready(self) -> usize {
-        self.updated_ready + self.others_ready
+        self.updated_ready + self.others_ready - self.unheard
     }
 
     fn stop(&mut self, fleet: &Fleet<'_>, key: &Key) {
         let Some(one) = fleet.wanted().find(|one| one.item.key == *key) else { return };
+        self.unheard -= usize::from(one.available && one.unheard);
         if fleet.updated.iter().any(|updated| updated.item.key == *key) {
             self.updated -= 1;
             self.updated_ready -= usize::from(one.available);
@@ -204,50 +226,5 @@ impl One<'_> {
         };
         let draft = model::Draft { key, labels: Vec::new(), spec: any(release::SPEC, &spec), status: None };
         vec![Move::Create(Box::new(draft)), self.remove()]
-    }
-}
-
-/// More than half of the nodes are silent at once: that is more likely our own blindness than their death, so nothing is
-/// given up. `Placement` raises the alarm.
-pub fn brake(view: &View<'_>) -> bool {
-    let (mut silent, mut all) = (0, 0);
-    for (_, node) in view.all::<Node>(node::KIND) {
-        all += 1;
-        silent += usize::from(node.silent_since.is_some());
-    }
-    silent * 2 > all
-}
-
-/// Since when nodes are judged by their silence; not at all while the brake holds. It holds until the leader has said that
-/// it's over, and silence counts from then on: those that aren't back yet get as long as a node that falls silent now.
-fn judged_since(view: &View<'_>) -> Option<Time> {
-    if brake(view) {
-        return None;
-    }
-    let record = view.world.get(&Key::new(placement::KIND, "", placement::NAME));
-    let said = record.and_then(|item| item.body::<api::v1::PlacementStatus>());
-    let reachable = said.and_then(|status| status.conditions.iter().find(|c| c.r#type == placement::REACHABLE));
-    match reachable {
-        Some(condition) if condition.status == "False" => None,
-        Some(condition) => Some(condition.last_transition_time.as_ref().map(Time::from).unwrap_or_default()),
-        None => Some(Time::default()),
-    }
-}
-
-fn standing(view: &View<'_>, instance: &Instance, judged_since: Time, lost_after: Duration) -> Standing {
-    if instance.node.is_empty() {
-        return Standing::Fine;
-    }
-    let node = view.world.get(&Key::new(node::KIND, "", &instance.node));
-    let Some((item, node)) = node.and_then(|item| Some((item, item.body::<Node>()?))) else { return Standing::Lost };
-    if !instance.node_uid.is_empty() && item.uid() != instance.node_uid {
-        return Standing::Lost;
-    }
-    match node.silent_since {
-        None => Standing::Fine,
-        Some(since) => {
-            let lost_at = since.max(view.live_since).max(judged_since).plus(lost_after);
-            if view.now >= lost_at { Standing::Lost } else { Standing::LostAt(lost_at) }
-        }
     }
 }

@@ -10,7 +10,9 @@ use crate::{Column, Info, Kind, Rights, Template, instance, typed};
 
 mod admit;
 mod fleet;
+mod lost;
 mod plan;
+mod rest;
 mod status;
 mod target;
 mod template;
@@ -18,7 +20,7 @@ mod template;
 mod tests;
 
 pub use admit::REPLICAS_MAX;
-pub use fleet::brake;
+pub use lost::{Judge, brake};
 pub use plan::Services;
 pub use status::AVAILABLE;
 
@@ -39,6 +41,7 @@ pub struct Service {
     /// Instances that may be missing from `replicas` ready ones.
     pub unavailable: usize,
     pub min_available: usize,
+    /// As declared; what it comes to for an instance says `lost::Patience`.
     pub lost_after: Duration,
     pub min_ready: MinReady,
     pub progress_deadline: Option<Duration>,

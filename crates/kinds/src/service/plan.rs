@@ -17,6 +17,7 @@ use model::{Decision, Draft, Key, Move, Next, Step, Until, Why};
 use super::{
     KIND, STATUS, Service,
     fleet::{Fleet, One},
+    rest::rest,
     status,
     target::{Going, Target},
     template,
@@ -103,12 +104,12 @@ fn users_of(world: &World, config: &Key) -> Vec<Key> {
     services.filter(|item| item.body::<Service>().is_some_and(uses)).map(|item| item.key.clone()).collect()
 }
 
-fn ready(fleet: &[One<'_>]) -> usize {
+pub fn ready(fleet: &[One<'_>]) -> usize {
     fleet.iter().filter(|one| one.available).count()
 }
 
 /// Everything declared is there, and nothing else is wanted.
-fn complete(service: &Service, fleet: &Fleet<'_>) -> bool {
+pub fn complete(service: &Service, fleet: &Fleet<'_>) -> bool {
     fleet.updated.len() == service.replicas
         && ready(&fleet.updated) == service.replicas
         && fleet.outdated.is_empty()
@@ -120,13 +121,20 @@ fn forget(view: &View<'_>, fleet: &Fleet<'_>) -> Option<Next> {
     let unbound = fleet.stopping.iter().filter(|one| one.instance.node.is_empty());
     let moves: Vec<Move> = unbound.take(BATCH).map(One::remove).collect();
     let why = Why::new("NeverPlaced", format!("forget {} that never ran", count(moves.len(), "instance")));
-    step("remove", moves, why).or_else(|| {
+    step("remove", moves, why).or_else(|| ask_orphans(fleet)).or_else(|| {
         let lost: Vec<&One<'_>> = fleet.lost.iter().take(BATCH / 2).collect();
         let moves: Vec<Move> = lost.iter().flat_map(|one| one.release(view)).collect();
         let names = lost.iter().map(|one| Key::new(node::KIND, "", &one.instance.node)).collect::<BTreeSet<Key>>();
         let why = Why::new("NodeLost", format!("give up {} on lost nodes", count(lost.len(), "instance")));
         step("release", moves, why.because_of(names))
     })
+}
+
+/// What must not run twice, of a node whose record was deleted: told to go, so that there's a time from which on it's lost.
+fn ask_orphans(fleet: &Fleet<'_>) -> Option<Next> {
+    let moves: Vec<Move> = fleet.orphaned.iter().take(BATCH).map(One::stop).collect();
+    let words = format!("stop {} of a node that was deleted", count(moves.len(), "instance"));
+    step("stop", moves, Why::new("NodeGone", words))
 }
 
 /// Fewer replicas were declared: the surplus goes, unready and high slots first.
@@ -143,7 +151,7 @@ fn stop_excess(service: &Service, fleet: &Fleet<'_>) -> Option<Next> {
 fn create(view: &View<'_>, item: &Item, service: &Service, target: &Target, fleet: &Fleet<'_>) -> Option<Next> {
     // A paused rollout makes none in exchange for others, yet what is missing altogether is made.
     let kept = if service.pause { fleet.outdated.len() } else { 0 };
-    let missing = service.replicas.saturating_sub(fleet.updated.len() + kept);
+    let missing = service.replicas.saturating_sub(fleet.updated.len() + kept + fleet.held);
     let room = (service.replicas + service.surge).saturating_sub(fleet.live().count());
     let taken: BTreeSet<u32> = fleet.all().map(|one| one.instance.slot).collect();
     let slots = (0..).filter(|slot| !taken.contains(slot)).take(missing.min(room).min(BATCH));
@@ -157,9 +165,10 @@ fn create(view: &View<'_>, item: &Item, service: &Service, target: &Target, flee
     step("create", moves, Why::new("TooFew", words))
 }
 
-/// Evictions are granted as far as enough others are ready; for an instance that isn't ready nothing is lost.
+/// Evictions are granted as far as enough others are ready, on nodes that are heard; for an instance that isn't ready
+/// nothing is lost.
 fn grant(service: &Service, fleet: &Fleet<'_>) -> Option<Next> {
-    let spare = fleet.available().saturating_sub(service.min_available);
+    let spare = fleet.vouched().saturating_sub(service.min_available);
     let moves = victims(&fleet.evicting, spare);
     let by = fleet.evicting.first().and_then(|one| one.instance.evict.as_ref()).map(|e| e.requested_by.clone());
     let words = format!("stop {}, asked for by {}", count(moves.len(), "instance"), by.unwrap_or_default());
@@ -182,59 +191,6 @@ fn victims(fleet: &[One<'_>], spare: usize) -> Vec<Move> {
     let (mut up, down): (Vec<One<'_>>, Vec<One<'_>>) = fleet.iter().partition(|one| one.available);
     up.sort_by_key(|one| std::cmp::Reverse(one.instance.slot));
     down.iter().chain(up.iter().take(spare)).take(BATCH).map(One::stop).collect()
-}
-
-/// Nothing to do now: say what it waits for.
-fn rest(service: &Service, fleet: &Fleet<'_>, going: &Going) -> Next {
-    let until = match [fleet.wake, going.fails_at.filter(|_| !going.failed)].into_iter().flatten().min() {
-        Some(at) => Until::Time(at),
-        None => Until::Change,
-    };
-    if complete(service, fleet) {
-        return complete_rest(service, fleet, until);
-    }
-    if service.pause && !fleet.outdated.is_empty() {
-        let words =
-            format!("the rollout is paused with {} of another template", count(fleet.outdated.len(), "instance"));
-        return Next::Blocked(Why::new("Paused", words));
-    }
-    let updated_ready = ready(&fleet.updated);
-    if updated_ready == fleet.updated.len()
-        && !fleet.evicting.is_empty()
-        && fleet.stopping.is_empty()
-        && fleet.wake.is_none()
-    {
-        let words = format!(
-            "{} asked to go, but {} must stay ready (min_available) and no replacement may be made: raise max_surge",
-            count(fleet.evicting.len(), "instance"),
-            service.min_available
-        );
-        return Next::Blocked(Why::new("BudgetSpent", words));
-    }
-    let waiting =
-        fleet.updated.iter().filter(|one| !one.available).chain(&fleet.stopping).map(|one| one.item.key.clone());
-    let words = match fleet.outdated.len() {
-        0 => format!("{updated_ready} of {} ready", service.replicas),
-        outdated => format!(
-            "{updated_ready} of {} of the declared template ready, {} of another left",
-            service.replicas,
-            count(outdated, "instance")
-        ),
-    };
-    Next::Wait(until, Why::new("NotReady", words).because_of(waiting))
-}
-
-fn complete_rest(service: &Service, fleet: &Fleet<'_>, until: Until) -> Next {
-    if !fleet.stopping.is_empty() {
-        let names = fleet.stopping.iter().map(|one| one.item.key.clone());
-        let words = format!("{} still stopping", count(fleet.stopping.len(), "instance"));
-        return Next::Wait(until, Why::new("Stopping", words).because_of(names));
-    }
-    let why = Why::new("AllReady", format!("{} of {} ready", service.replicas, service.replicas));
-    match until {
-        Until::Change => Next::Settled(why),
-        until => Next::Wait(until, why),
-    }
 }
 
 /// What its instances are made of isn't known: whatever runs keeps running.

@@ -1,11 +1,12 @@
 //! What a service's status should say: counts as they are once the decided step is done, so that the step can carry it.
 
 use api::v1;
-use model::{Next, condition};
+use model::{Next, Why, condition};
 
 use super::{
     PROGRESSING, READY, Service,
     fleet::{Counts, Fleet},
+    rest::unheard,
     target::{Going, Target},
 };
 use crate::Item;
@@ -24,7 +25,8 @@ pub fn of(
     let counts = fleet.after(next);
     let complete = counts.updated == service.replicas && counts.updated_ready == service.replicas && counts.others == 0;
     let gives_up = going.failed && service.auto_rollback && target.is_declared() && has_better(service, target);
-    let words = Words { service, target, counts, trouble: fleet.trouble(), next };
+    let unheard = unheard(service, fleet);
+    let words = Words { service, target, counts, trouble: fleet.trouble(), unheard, next };
     let rolled_back = if gives_up { target.declared.clone() } else { kept_rollback(service, target) };
     v1::ServiceStatus {
         observed_generation: item.metadata().generation,
@@ -64,6 +66,8 @@ struct Words<'a> {
     target: &'a Target,
     counts: Counts,
     trouble: Option<String>,
+    /// What is on nodes that are Unknown.
+    unheard: Option<Why>,
     next: &'a Next,
 }
 
@@ -71,18 +75,34 @@ impl Words<'_> {
     fn available(&self) -> v1::Condition {
         let (ready, floor) = (self.counts.ready(), self.service.min_available.min(self.service.replicas));
         let words = format!("{ready} ready, {floor} needed");
-        condition(AVAILABLE, Some(ready >= floor), if ready >= floor { "EnoughReady" } else { "TooFewReady" }, words)
+        match &self.unheard {
+            _ if ready >= floor => condition(AVAILABLE, Some(true), "EnoughReady", words),
+            Some(unheard) if ready + self.counts.unheard >= floor => {
+                condition(AVAILABLE, None, unheard.reason, format!("{words}; {}", unheard.message))
+            }
+            _ => condition(AVAILABLE, Some(false), "TooFewReady", words),
+        }
     }
 
     /// How far it is, and what is in the way.
     fn state(&self) -> (&'static str, String) {
         let Counts { updated, .. } = self.counts;
         let words = format!("{} of {} ready, {updated} updated", self.counts.ready(), self.service.replicas);
-        match (self.next, &self.trouble) {
-            (Next::Blocked(why), _) => (why.reason, format!("{words}; {}", why.message)),
-            (_, Some(trouble)) => ("InstancesFailing", format!("{words}; {trouble}")),
-            _ => ("Progressing", words),
+        match (self.next, &self.trouble, &self.unheard) {
+            (Next::Blocked(why), ..) if !self.is_about_silence(why) => {
+                (why.reason, format!("{words}; {}", why.message))
+            }
+            (_, Some(trouble), None) => ("InstancesFailing", format!("{words}; {trouble}")),
+            (_, Some(trouble), Some(unheard)) => {
+                ("InstancesFailing", format!("{words}; {trouble}; {}", unheard.message))
+            }
+            (_, None, Some(unheard)) => (unheard.reason, format!("{words}; {}", unheard.message)),
+            (_, None, None) => ("Progressing", words),
         }
+    }
+
+    fn is_about_silence(&self, why: &Why) -> bool {
+        self.unheard.as_ref().is_some_and(|unheard| unheard.reason == why.reason)
     }
 
     fn progressing(&self, complete: bool, going: &Going) -> v1::Condition {
@@ -110,6 +130,8 @@ impl Words<'_> {
             return condition(READY, Some(false), "RolledBack", words);
         }
         match complete {
+            // Nobody knows that they aren't, either.
+            true if self.counts.unheard > 0 => condition(READY, None, reason, words),
             true => condition(
                 READY,
                 Some(true),

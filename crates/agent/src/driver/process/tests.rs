@@ -44,7 +44,7 @@ fn supervisors_that_end_without_a_word_are_let_go() {
     let start = |run: u64| {
         let (resource, template) = (Arc::default(), Arc::new(template.clone()));
         let memory = Memory { run, ..Memory::default() };
-        let launch = Launch { id: id.clone(), resource, template, memory, contact_left: None };
+        let launch = Launch { id: id.clone(), resource, template, memory, contact_until: None };
         assert!(matches!(process.0.start(launch), Err(StartError::Busy)), "it may be alive");
     };
     // The newest ones may end a moment after they were given up.

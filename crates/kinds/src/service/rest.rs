@@ -1,0 +1,111 @@
+//! What a service waits for when there is nothing to do, in words.
+
+use std::collections::BTreeSet;
+
+use model::{Key, Next, Until, Why};
+
+use super::{
+    Service,
+    fleet::Fleet,
+    lost::Patience,
+    plan::{complete, ready},
+    target::Going,
+};
+use crate::{node, placement, text::count};
+
+/// Of silent nodes, in words; the rest is a number.
+const NODES_NAMED: usize = 3;
+
+/// Nothing to do now: say what it waits for.
+pub fn rest(service: &Service, fleet: &Fleet<'_>, going: &Going) -> Next {
+    let until = match [fleet.wake, going.fails_at.filter(|_| !going.failed)].into_iter().flatten().min() {
+        Some(at) => Until::Time(at),
+        None => Until::Change,
+    };
+    if complete(service, fleet) {
+        return complete_rest(service, fleet, until);
+    }
+    if service.pause && !fleet.outdated.is_empty() {
+        let words =
+            format!("the rollout is paused with {} of another template", count(fleet.outdated.len(), "instance"));
+        return Next::Blocked(Why::new("Paused", words));
+    }
+    let updated_ready = ready(&fleet.updated);
+    if updated_ready == fleet.updated.len()
+        && !fleet.evicting.is_empty()
+        && fleet.stopping.is_empty()
+        && fleet.wake.is_none()
+    {
+        let words = format!(
+            "{} asked to go, but {} must stay ready (min_available) and no replacement may be made: raise max_surge{}",
+            count(fleet.evicting.len(), "instance"),
+            service.min_available,
+            and_unheard(service, fleet)
+        );
+        return Next::Blocked(Why::new("BudgetSpent", words));
+    }
+    let waiting =
+        fleet.updated.iter().filter(|one| !one.available).chain(&fleet.stopping).map(|one| one.item.key.clone());
+    Next::Wait(until, Why::new("NotReady", waiting_words(service, fleet, updated_ready)).because_of(waiting))
+}
+
+fn waiting_words(service: &Service, fleet: &Fleet<'_>, updated_ready: usize) -> String {
+    let replicas = service.replicas;
+    let mut words = match fleet.outdated.len() {
+        0 => format!("{} of {replicas} ready", fleet.vouched()),
+        outdated => format!(
+            "{updated_ready} of {replicas} of the declared template ready, {} of another left",
+            count(outdated, "instance")
+        ),
+    };
+    if let Some(eviction) = fleet.evicting.first().and_then(|one| one.instance.evict.as_ref()) {
+        let (asked, by, floor) =
+            (count(fleet.evicting.len(), "instance"), &eviction.requested_by, service.min_available);
+        let wait = if fleet.evicting.len() == 1 { "waits" } else { "wait" };
+        words += &format!("; {asked} asked to go by {by} {wait} until more than {floor} are ready (min_available)");
+    }
+    words + &and_unheard(service, fleet)
+}
+
+fn and_unheard(service: &Service, fleet: &Fleet<'_>) -> String {
+    unheard(service, fleet).map(|why| format!("; {}", why.message)).unwrap_or_default()
+}
+
+fn complete_rest(service: &Service, fleet: &Fleet<'_>, until: Until) -> Next {
+    if !fleet.stopping.is_empty() {
+        let names = fleet.stopping.iter().map(|one| one.item.key.clone());
+        let words = format!("{} still stopping", count(fleet.stopping.len(), "instance"));
+        return Next::Wait(until, Why::new("Stopping", words).because_of(names));
+    }
+    if let Some(unheard) = unheard(service, fleet) {
+        let words = format!("{} of {} ready; {}", fleet.vouched(), service.replicas, unheard.message);
+        let why = Why::new(unheard.reason, words).because_of(unheard.because_of);
+        return if fleet.braked { Next::Blocked(why) } else { Next::Wait(until, why) };
+    }
+    let why = Why::new("AllReady", format!("{} of {} ready", service.replicas, service.replicas));
+    match until {
+        Until::Change => Next::Settled(why),
+        until => Next::Wait(until, why),
+    }
+}
+
+/// How many are on nodes that are Unknown, and what becomes of them.
+pub fn unheard(service: &Service, fleet: &Fleet<'_>) -> Option<Why> {
+    let patience = fleet.unheard().map(|one| Patience::of(service.lost_after, one.instance.gone_within));
+    let longest = patience.max_by_key(|patience| patience.time())?;
+    let nodes: BTreeSet<&str> = fleet.unheard().map(|one| one.instance.node.as_str()).collect();
+    let named = nodes.iter().take(NODES_NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = nodes.len().saturating_sub(NODES_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let which = if nodes.len() == 1 { "which is not heard" } else { "which are not heard" };
+    let there = format!("{} on {named}{more}, {which}", fleet.unheard().count());
+    let keys = nodes.iter().take(NODES_NAMED).map(|node| Key::new(node::KIND, "", node));
+    Some(match fleet.braked {
+        true => Why::new("Brake", format!("{there}: {}", placement::BRAKE)).because_of(keys.chain([Key::new(
+            placement::KIND,
+            "",
+            placement::NAME,
+        )])),
+        false => Why::new("NodesSilent", format!("{there}, replaced after {longest}")).because_of(keys),
+    })
+}

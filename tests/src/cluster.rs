@@ -7,13 +7,13 @@ use std::{
 };
 
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::{
     command::{self, Done, driftless, driftless_at, driftless_of_boot, driftless_without_cgroups},
     network::{Far, Hub},
     part::Part,
-    processes::{self, Process},
+    processes::Process,
+    scratch::Scratch,
     stream::Lines,
 };
 
@@ -23,7 +23,7 @@ const NODES_MAX: Duration = Duration::from_secs(30);
 const FAR_PORT: u16 = 7400;
 
 pub struct Cluster {
-    dir: TempDir,
+    dir: Scratch,
     server: String,
     /// The control plane's processes, the server first.
     parts: Vec<Part>,
@@ -199,8 +199,7 @@ impl Cluster {
     }
 
     fn empty() -> Self {
-        let dir = tempfile::Builder::new().prefix("driftless-test-").tempdir().expect("a temporary directory");
-        Self { dir, server: String::new(), parts: Vec::new(), starts: 0, environment: Vec::new() }
+        Self { dir: Scratch::new(), server: String::new(), parts: Vec::new(), starts: 0, environment: Vec::new() }
     }
 
     fn part(&self, name: &str, arguments: &[&str]) -> Part {
@@ -358,8 +357,7 @@ impl Instance {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Before what they started, or it would be started again.
+        // Before what they started, which goes with the directory, or it would be started again.
         self.parts.clear();
-        processes::kill_below(self.dir.path());
     }
 }

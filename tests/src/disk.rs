@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use crate::{processes::kill_below, skip::skipped};
+use crate::skip::skipped;
 
 /// Enough for the records of some instances.
 const BYTES: &str = "1m";
@@ -20,7 +20,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Puts one at that directory, which is made. None, and said aloud, where this user can't.
+    /// Puts one at that directory in a test's own, with which it goes. None, and said aloud, where this user can't.
     pub fn mount(at: PathBuf) -> Option<Self> {
         fs::create_dir_all(&at).expect("a directory in the temporary one");
         let mut mount = Command::new("mount");
@@ -54,13 +54,5 @@ impl Disk {
 
     pub fn path(&self) -> &Path {
         &self.at
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // Those that work on it go first, while they can still be told by where they work.
-        kill_below(&self.at);
-        let _ = Command::new("umount").arg("--lazy").arg(&self.at).status();
     }
 }

@@ -12,6 +12,7 @@ pub mod part;
 pub mod processes;
 pub mod python;
 pub mod root;
+pub mod scratch;
 pub mod skip;
 pub mod stranger;
 pub mod stream;

@@ -11,11 +11,11 @@ use driftless_tests::{
     history::{Checked, History},
     network::Far,
     part::Part,
+    scratch::Scratch,
 };
 use model::Actor;
 use rustix::process::Signal;
 use store_etcd::testing::{Etcd, Setup};
-use tempfile::TempDir;
 use tokio::task::block_in_place;
 use wire::{Options, Remote};
 
@@ -45,7 +45,7 @@ pub struct World {
     pub agents: Vec<Part>,
     pub recorder: Arc<Recorder>,
     shape: Shape,
-    dir: TempDir,
+    dir: Scratch,
     starts: usize,
 }
 
@@ -62,7 +62,7 @@ impl World {
     /// On an etcd of that kind.
     pub async fn start_with(shape: Shape, setup: Setup) -> Self {
         let etcd = Etcd::start_with(shape.etcd, setup).await;
-        let dir = tempfile::Builder::new().prefix("driftless-test-").tempdir().expect("a temporary directory");
+        let dir = Scratch::new();
         let recorder = Arc::new(Recorder::new());
         let (servers, controllers, agents) = Default::default();
         let mut world = Self { etcd, servers, controllers, agents, recorder, shape: shape.clone(), dir, starts: 0 };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use driftless_tests::Cluster;
 
-use crate::manifests::{BROKEN, SLEEPS, SOON, condition, web};
+use crate::manifests::{AT_ONCE, BROKEN, SLEEPS, SOON, condition, web};
 
 #[test]
 fn the_progress_deadline_holds_across_controllers_that_die() {
@@ -33,9 +33,9 @@ fn the_progress_deadline_holds_across_controllers_that_die() {
 #[test]
 fn waiting_right_after_a_change_waits_for_that_change() {
     let cluster = Cluster::start();
-    cluster.apply_with(web(3, "v1", SLEEPS, "").as_bytes(), &["--wait"]).ok();
+    cluster.apply_with(web(3, "v1", SLEEPS, AT_ONCE).as_bytes(), &["--wait"]).ok();
     for version in ["v2", "v3", "v4"] {
-        cluster.apply(&web(3, version, SLEEPS, "")).ok();
+        cluster.apply(&web(3, version, SLEEPS, AT_ONCE)).ok();
         cluster.wait_ready("web", "60s");
         let now: Vec<_> = cluster.instances("web").into_iter().filter(|i| !i.deleting).collect();
         assert_eq!(now.len(), 3);

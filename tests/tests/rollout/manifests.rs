@@ -10,6 +10,9 @@ pub const SLEEPS: &str = "[sleep, '86400']";
 /// One that can't even be started.
 pub const BROKEN: &str = "[/no/such/program]";
 
+/// Believed at once, where a test is not about how long that takes.
+pub const AT_ONCE: &str = "min_ready: 0s";
+
 /// A service called `web`. `rollout` is what stands between the braces of `spec.rollout`.
 pub fn web(replicas: u32, version: &str, command: &str, rollout: &str) -> String {
     format!(
@@ -26,7 +29,7 @@ spec:
 
 /// The same, but its manifest doesn't say how many.
 pub fn without_replicas(version: &str) -> String {
-    web(0, version, SLEEPS, "").replace("  replicas: 0\n", "")
+    web(0, version, SLEEPS, AT_ONCE).replace("  replicas: 0\n", "")
 }
 
 /// The conditions of a service, by an event of a watch: type, status and reason.

@@ -2,7 +2,7 @@
 
 use driftless_tests::Cluster;
 
-use crate::manifests::{SLEEPS, web, without_replicas};
+use crate::manifests::{AT_ONCE, SLEEPS, web, without_replicas};
 
 #[test]
 fn a_manifest_without_replicas_keeps_what_was_scaled_and_one_with_them_sets_it_as_planned() {
@@ -21,7 +21,7 @@ fn a_manifest_without_replicas_keeps_what_was_scaled_and_one_with_them_sets_it_a
     cluster.apply(&without_replicas("v2")).ok();
     assert_eq!(replicas(), Some(5));
 
-    let one = web(1, "v2", SLEEPS, "");
+    let one = web(1, "v2", SLEEPS, AT_ONCE);
     let plan = cluster.plan(&one, &[]).exits(10);
     assert!(plan.stdout.contains("spec.replicas: 5 -> 1"), "{}", plan.stdout);
     assert!(plan.stdout.contains("stops 4"), "{}", plan.stdout);

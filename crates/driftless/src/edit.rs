@@ -70,6 +70,22 @@ pub async fn get(client: &Client, key: &Key) -> anyhow::Result<v1::Resource> {
     object.resource().with_context(|| format!("{key} can't be decoded"))
 }
 
+/// Whether the spec says something at that path.
+pub fn is_set(resource: &v1::Resource, spec_type: &str, path: &str) -> bool {
+    let bytes = resource.spec.as_ref().map_or(&[][..], |spec| spec.value.as_slice());
+    let descriptor = api::descriptors().get_message_by_name(spec_type);
+    let decoded = descriptor.and_then(|descriptor| DynamicMessage::decode(descriptor, bytes).ok());
+    let Some(mut message) = decoded else { return false };
+    let (way, last) = path.rsplit_once('.').unwrap_or(("", path));
+    for name in way.split('.').filter(|name| !name.is_empty()) {
+        match message.get_field_by_name(name).map(|value| value.into_owned()) {
+            Some(Value::Message(inner)) => message = inner,
+            _ => return false,
+        }
+    }
+    message.has_field_by_name(last)
+}
+
 /// Sets a field by its proto name; a dot goes into a message ("rollout.pause").
 pub fn set(message: &mut DynamicMessage, path: &str, value: Value) -> anyhow::Result<()> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
@@ -83,4 +99,45 @@ pub fn set(message: &mut DynamicMessage, path: &str, value: Value) -> anyhow::Re
         },
     }
     Ok(())
+}
+
+/// Unsets a field by its proto name, and a message on the way to it that says nothing else.
+pub fn clear(message: &mut DynamicMessage, path: &str) -> anyhow::Result<()> {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let field = message.descriptor().get_field_by_name(name);
+    let field = field.with_context(|| format!("{} has no field {name}", message.descriptor().full_name()))?;
+    if let Some(rest) = rest
+        && let Value::Message(inner) = message.get_field_mut(&field)
+    {
+        clear(inner, rest)?;
+        if prost::Message::encoded_len(inner) > 0 {
+            return Ok(());
+        }
+    }
+    message.clear_field(&field);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> DynamicMessage {
+        DynamicMessage::new(api::descriptors().get_message_by_name(kinds::service::SPEC).expect("ours"))
+    }
+
+    #[test]
+    fn what_was_set_and_is_cleared_again_leaves_nothing_behind() {
+        let mut edited = spec();
+        set(&mut edited, "rollout.pause", Value::Bool(true)).expect("there is such a field");
+        assert_ne!(edited, spec());
+        clear(&mut edited, "rollout.pause").expect("there is such a field");
+        assert_eq!(edited, spec(), "not even an empty rollout, which a manifest would differ from");
+        set(&mut edited, "rollout.max_surge", Value::I32(2)).expect("there is such a field");
+        let before = edited.clone();
+        set(&mut edited, "rollout.pause", Value::Bool(true)).expect("there is such a field");
+        clear(&mut edited, "rollout.pause").expect("there is such a field");
+        assert_eq!(edited, before, "what else is said stays");
+        assert!(clear(&mut edited, "rollout.nonsense").is_err());
+    }
 }

@@ -30,7 +30,7 @@ mod testing;
 mod text;
 mod view;
 
-pub use registry::{Column, Info, Kind, Reconciler, Rights, Scope, Template, any, typed};
+pub use registry::{Column, Info, Kind, Reconciler, Rights, Scope, Shared, Template, any, typed};
 pub use text::{count, cpu_millis, held_by, memory_bytes};
 pub use view::{Item, Lookup, View, World};
 

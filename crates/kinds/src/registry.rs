@@ -74,6 +74,18 @@ impl Rights {
     };
 }
 
+/// A field that a command sets beside the manifests: one that leaves it out keeps what the command set, one that names it
+/// takes it over.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// Within the spec: "rollout.pause".
+    pub path: &'static str,
+    /// The command: in `metadata.field_owners`.
+    pub owner: &'static str,
+    /// What somebody should know whose manifest kept it, by the spec as it is then.
+    pub kept: fn(&Bytes) -> Option<String>,
+}
+
 /// What admission found out about a spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Template {
@@ -90,6 +102,11 @@ pub trait Kind: Send + Sync {
     fn admit(&self, spec: &Bytes) -> Result<Template, Vec<Violation>>;
 
     fn rights(&self, domain: Domain) -> Rights;
+
+    /// Which fields of its spec commands set, too.
+    fn shared(&self) -> &'static [Shared] {
+        &[]
+    }
 
     /// The values that decisions work on. A stored resource passed admission once, yet an older or newer version may
     /// have written it: whatever does not parse is a violation, never a panic.

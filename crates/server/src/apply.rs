@@ -94,11 +94,11 @@ impl Plan {
     ) -> Result<()> {
         let record = bases.get(&one.key).map(AsRef::as_ref);
         check(one, manager, record)?;
-        let (outcome, resource) = match record {
-            None => (v1::Outcome::Created, self.create(shared, author, bases, one)?),
+        let (outcome, resource, kept) = match record {
+            None => (v1::Outcome::Created, self.create(shared, author, bases, one)?, Vec::new()),
             Some(record) => match declare::merge(author, one, manager, rights::read(&one.key, record)?)? {
-                Merged::Unchanged(resource) => (v1::Outcome::Unchanged, resource),
-                Merged::Updated(resource) => (v1::Outcome::Updated, resource),
+                (Merged::Unchanged(resource), kept) => (v1::Outcome::Unchanged, resource, kept),
+                (Merged::Updated(resource), kept) => (v1::Outcome::Updated, resource, kept),
             },
         };
         if outcome != v1::Outcome::Unchanged {
@@ -117,7 +117,7 @@ impl Plan {
         self.results.push(v1::Applied {
             outcome: outcome.into(),
             resource: Some(resource),
-            warnings: one.template.warnings.clone(),
+            warnings: one.template.warnings.iter().cloned().chain(kept).collect(),
         });
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `scale` and manifests don't fight over the number of replicas.
+//! What `scale` and `rollout pause` set, manifests that don't speak of it leave alone.
 
 use driftless_tests::Cluster;
 
@@ -30,4 +30,21 @@ fn a_manifest_without_replicas_keeps_what_was_scaled_and_one_with_them_sets_it_a
     assert_eq!(replicas(), Some(1));
     let described = cluster.run(&["describe", "service", "web"]).ok().stdout;
     assert!(described.contains("spec.replicas: apply"), "{described}");
+}
+
+#[test]
+fn a_manifest_that_does_not_name_pause_keeps_a_rollout_paused_and_says_so() {
+    let cluster = Cluster::start();
+    cluster.apply_with(web(2, "v1", SLEEPS, "").as_bytes(), &["--wait"]).ok();
+    cluster.run(&["rollout", "pause", "web"]).ok();
+    cluster.apply(&web(2, "v2", SLEEPS, "max_surge: 2")).ok().says("still paused");
+    let described = cluster.run(&["describe", "service", "web"]).ok().stdout;
+    assert!(described.contains("spec.rollout.pause: rollout pause"), "{described}");
+    let stuck = cluster.run(&["wait", "service", "web", "--timeout", "3s"]).exits(5);
+    stuck.says("Paused");
+    assert!(cluster.instances("web").iter().all(|i| i.version == "v1"), "nothing was replaced");
+    cluster.run(&["rollout", "resume", "web"]).ok();
+    cluster.wait_ready("web", "60s");
+    assert_eq!(cluster.service("web")["spec"]["version"], "v2");
+    assert!(!cluster.apply(&web(2, "v2", SLEEPS, "max_surge: 2")).ok().stderr.contains("paused"));
 }

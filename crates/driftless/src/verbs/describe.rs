@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     client::Client,
-    output,
+    edit, output,
     standing::Head,
     vouched,
     words::{self, DEFAULT_NAMESPACE},
@@ -89,17 +89,16 @@ fn head(key: &Key, resource: &v1::Resource) -> String {
     text
 }
 
-/// Who says how many replicas there are: a manifest and `scale` may both.
+/// Who says what of the fields that commands set beside manifests.
 fn field_owners(resource: &v1::Resource, metadata: &v1::Metadata) -> String {
-    let mut owners = metadata.field_owners.clone();
-    let spec = resource.spec.as_ref().map(|spec| spec.value.as_slice()).unwrap_or_default();
-    if metadata.kind == kinds::service::KIND
-        && let Ok(spec) = <v1::ServiceSpec as prost::Message>::decode(spec)
-    {
-        let named = if spec.replicas.is_some() { "apply" } else { "nobody (1, the default)" };
-        owners.entry("spec.replicas".into()).or_insert_with(|| named.into());
-    }
-    owners.iter().map(|(path, owner)| format!("{path}: {owner}")).collect::<Vec<_>>().join(", ")
+    let Some(kind) = kinds::kind(&metadata.kind) else { return String::new() };
+    let owner = |shared: &kinds::Shared| {
+        let path = format!("spec.{}", shared.path);
+        let named = edit::is_set(resource, kind.info().spec_type, shared.path).then(|| "apply".to_owned());
+        let owner = metadata.field_owners.get(&path).cloned().or(named);
+        format!("{path}: {}", owner.unwrap_or_else(|| "nobody (the default)".into()))
+    };
+    kind.shared().iter().map(owner).collect::<Vec<_>>().join(", ")
 }
 
 fn since(time: Option<&prost_types::Timestamp>) -> String {

@@ -40,9 +40,9 @@ enum What {
         #[arg(long, default_value = "5m", value_parser = words::duration)]
         timeout: Duration,
     },
-    /// Replace nothing more until it's resumed.
+    /// Replace nothing more until it's resumed. A manifest that leaves spec.rollout.pause out keeps it paused.
     Pause { service: String },
-    /// Go on.
+    /// Go on with a paused rollout.
     Resume { service: String },
     /// Declare an earlier template again.
     Undo {
@@ -95,7 +95,12 @@ fn decode<M: Message + Default>(any: Option<&prost_types::Any>) -> anyhow::Resul
 }
 
 async fn pause(client: &Client, key: &Key, pause: bool) -> anyhow::Result<()> {
-    edit::spec(client, key, "edit", |spec| edit::set(spec, "rollout.pause", Value::Bool(pause))).await?;
+    let path = "rollout.pause";
+    edit::spec(client, key, "edit", |spec| match pause {
+        true => edit::set(spec, path, Value::Bool(true)),
+        false => edit::clear(spec, path),
+    })
+    .await?;
     output::print(&format!("{} {}\n", words::short(key), if pause { "paused" } else { "resumed" }))
 }
 

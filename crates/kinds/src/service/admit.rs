@@ -132,7 +132,7 @@ pub fn service(spec: &v1::ServiceSpec) -> Result<Service, Vec<Violation>> {
         min_ready,
         progress_deadline,
         auto_rollback: rollout.auto_rollback,
-        pause: rollout.pause,
+        pause: rollout.pause(),
         status: v1::ServiceStatus::default(),
     };
     if check.violations.is_empty() { Ok(service) } else { Err(check.violations) }

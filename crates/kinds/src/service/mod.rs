@@ -6,7 +6,9 @@ use api::v1;
 use bytes::Bytes;
 use model::{Conditions, Domain, Violation, fields::Fields};
 
-use crate::{Column, Info, Kind, Rights, Template, instance, typed};
+use prost::Message;
+
+use crate::{Column, Info, Kind, Rights, Shared, Template, instance, typed};
 
 mod admit;
 mod fleet;
@@ -89,6 +91,19 @@ static INFO: Info = Info {
     ],
 };
 
+/// `scale`, and `rollout pause`.
+static SHARED: [Shared; 2] = [
+    Shared { path: "replicas", owner: "scale", kept: |_| None },
+    Shared { path: "rollout.pause", owner: "rollout pause", kept: still_paused },
+];
+
+fn still_paused(spec: &Bytes) -> Option<String> {
+    let paused = v1::ServiceSpec::decode(spec.clone()).ok()?.rollout?.pause();
+    let words = "still paused by 'rollout pause', since the manifest doesn't name spec.rollout.pause: nothing is replaced \
+                 until 'driftless rollout resume'";
+    paused.then(|| words.to_owned())
+}
+
 pub struct ServiceKind;
 
 impl Kind for ServiceKind {
@@ -108,6 +123,10 @@ impl Kind for ServiceKind {
             }
             Domain::Leader | Domain::Agent => Rights::NONE,
         }
+    }
+
+    fn shared(&self) -> &'static [Shared] {
+        &SHARED
     }
 
     fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation> {

@@ -673,7 +673,7 @@ fn somebody_who_waits_believes_what_is_checked_at_once() {
 
 #[test]
 fn a_paused_rollout_replaces_nothing_but_what_is_missing() {
-    let spec = rollout(|r| r.pause = true);
+    let spec = rollout(|r| r.pause = Some(true));
     check_spec(
         &spec,
         "old-0+ old-1+",

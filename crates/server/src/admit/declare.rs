@@ -10,7 +10,7 @@ use prost_types::Any;
 use store::{Error, Result};
 
 use super::{
-    message,
+    message, owners,
     rights::{Author, unwrap, wrap},
     syntax,
 };
@@ -18,9 +18,6 @@ use super::{
 /// Declarations in one Apply, which is one transaction.
 pub const DECLARATIONS_MAX: usize = 100;
 pub const DEFAULT_NAMESPACE: &str = "default";
-/// The field that `scale` sets beside the manifest.
-const SCALED: &str = "replicas";
-const SCALED_PATH: &str = "spec.replicas";
 
 /// Who declares which fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +26,7 @@ pub enum Manager {
     Apply,
     /// The number of replicas alone.
     Scale,
-    /// The whole spec as it was read, but for a few fields: what isn't changed keeps its owner.
+    /// The whole spec as it was read, but for a few fields.
     Edit,
 }
 
@@ -37,7 +34,7 @@ impl Manager {
     pub fn parse(text: &str) -> Result<Self> {
         match text {
             "" | "apply" => Ok(Self::Apply),
-            "scale" => Ok(Self::Scale),
+            owners::SCALE => Ok(Self::Scale),
             "edit" => Ok(Self::Edit),
             other => {
                 let words = format!("{other:?}: must be \"apply\", \"scale\" or \"edit\"");
@@ -207,8 +204,11 @@ pub enum Merged {
     Updated(v1::Resource),
 }
 
+/// The merged resource, and what to tell of it.
+pub type Told = (Merged, Vec<String>);
+
 /// Merges a declaration into the stored resource.
-pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1::Resource) -> Result<Merged> {
+pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1::Resource) -> Result<Told> {
     let mut metadata = current.metadata.clone().unwrap_or_default();
     if let Some(owner) = &declared.owner
         && metadata.owner.as_ref().is_none_or(|o| (&o.kind, &o.name) != (&owner.kind, &owner.name))
@@ -217,7 +217,7 @@ pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1
     }
     let type_name = declared.kind.info().spec_type;
     let stored = current.spec.as_ref().map(|spec| Bytes::copy_from_slice(&spec.value)).unwrap_or_default();
-    let spec = managed(declared, manager, &stored, &mut metadata.field_owners)?;
+    let (spec, kept) = owners::settle(declared, manager, &stored, &mut metadata.field_owners)?;
     // Labels are the maker's, and `scale` declares none.
     if manager == Manager::Apply && declared.kind.rights(Domain::User).create {
         metadata.labels = declared.labels.clone();
@@ -234,7 +234,7 @@ pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1
         return Err(Error::BeingDeleted(declared.key.clone()));
     }
     if same_spec && current.metadata.as_ref() == Some(&metadata) {
-        return Ok(Merged::Unchanged(current));
+        return Ok((Merged::Unchanged(current), kept));
     }
     if !same_spec {
         metadata.generation += 1;
@@ -245,7 +245,8 @@ pub fn merge(author: &Author, declared: &Declared, manager: Manager, current: v1
     metadata.last_writer = Some(author.writer());
     let value = if same_spec { stored } else { spec };
     let spec = wrap(type_name, value);
-    Ok(Merged::Updated(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: current.status }))
+    let updated = v1::Resource { metadata: Some(metadata), spec: Some(spec), status: current.status };
+    Ok((Merged::Updated(updated), kept))
 }
 
 /// Whether nothing but finalizers went, the one change that a resource on its way out still takes.
@@ -253,46 +254,6 @@ fn frees(current: &v1::Resource, next: &v1::Metadata) -> bool {
     let before = current.metadata.clone().unwrap_or_default();
     let kept = next.finalizers.iter().all(|finalizer| before.finalizers.contains(finalizer));
     kept && v1::Metadata { finalizers: next.finalizers.clone(), ..before } == *next
-}
-
-/// The spec once it's settled who says how many replicas there are.
-fn managed(
-    declared: &Declared,
-    manager: Manager,
-    stored: &Bytes,
-    owners: &mut BTreeMap<String, String>,
-) -> Result<Bytes> {
-    let type_name = declared.kind.info().spec_type;
-    let corrupt = |error: prost::DecodeError| Error::Corrupt(format!("the spec of {}: {error}", declared.key));
-    let Some(number) = message::field_number(type_name, SCALED) else {
-        return match manager {
-            Manager::Apply | Manager::Edit => Ok(declared.spec.clone()),
-            Manager::Scale => Err(Error::invalid("field_manager", format!("{} can't be scaled", declared.key))),
-        };
-    };
-    let changed = message::changed(type_name, stored, &declared.spec).map_err(corrupt)?;
-    match manager {
-        Manager::Scale => {
-            if let Some(other) = changed.iter().find(|n| **n != number) {
-                let field = message::field_name(type_name, *other);
-                let message = format!("\"scale\" declares {SCALED_PATH} alone, but spec.{field} differs too");
-                return Err(Error::invalid("field_manager", message));
-            }
-            if !changed.is_empty() {
-                owners.insert(SCALED_PATH.into(), "scale".into());
-            }
-            Ok(declared.spec.clone())
-        }
-        Manager::Edit if !changed.contains(&number) => Ok(declared.spec.clone()),
-        Manager::Apply | Manager::Edit if message::has_field(&declared.spec, number).map_err(corrupt)? => {
-            owners.remove(SCALED_PATH);
-            Ok(declared.spec.clone())
-        }
-        Manager::Apply if owners.get(SCALED_PATH).is_some_and(|owner| owner == "scale") => {
-            message::with_field(&declared.spec, stored, number).map_err(corrupt)
-        }
-        Manager::Apply | Manager::Edit => Ok(declared.spec.clone()),
-    }
 }
 
 /// A declaration as a resource that doesn't exist yet, if a declaration can make one.

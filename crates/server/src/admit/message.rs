@@ -53,9 +53,34 @@ pub fn only(bytes: &Bytes, keep: impl Fn(u32) -> bool) -> Result<Bytes, prost::D
     Ok(join(kept))
 }
 
-/// `declared` with one field taken from `current`.
-pub fn with_field(declared: &Bytes, current: &Bytes, number: u32) -> Result<Bytes, prost::DecodeError> {
-    overlay(declared, &only(current, |n| n == number)?)
+/// The numbers on the way to a field: "rollout.pause". None where that message has no such field.
+pub fn path(type_name: &str, path: &str) -> Option<Vec<u32>> {
+    let mut message = Some(descriptor(type_name)?);
+    let step = |name: &str| {
+        let field = message.take()?.get_field_by_name(name)?;
+        message = field.kind().as_message().cloned();
+        Some(field.number())
+    };
+    path.split('.').map(step).collect()
+}
+
+/// The field at the end of that way, as it's encoded; empty where it isn't set.
+pub fn at(message: &Bytes, path: &[u32]) -> Result<Bytes, prost::DecodeError> {
+    match path {
+        [first, rest @ ..] if !rest.is_empty() => at(&fields::inner(message, *first)?, rest),
+        last => only(message, |n| last.contains(&n)),
+    }
+}
+
+/// The message with that field, as `at` gives it, at the end of the way.
+pub fn with(message: &Bytes, path: &[u32], field: &Bytes) -> Result<Bytes, prost::DecodeError> {
+    match path {
+        [first, rest @ ..] if !rest.is_empty() => {
+            let inner = with(&fields::inner(message, *first)?, rest, field)?;
+            fields::with_inner(message, *first, &inner)
+        }
+        _ => overlay(message, field),
+    }
 }
 
 /// `current` with every field that `set` has taken from there.

@@ -230,6 +230,50 @@ async fn a_manifest_without_replicas_keeps_what_was_scaled() {
 }
 
 #[tokio::test]
+async fn a_manifest_that_does_not_name_pause_keeps_what_was_paused_and_says_so() {
+    let server = start().await;
+    let rollout = |pause| Some(v1::Rollout { max_surge: Some(2), pause, ..Default::default() });
+    let apply = async |spec: v1::ServiceSpec, manager: &str| {
+        let request = v1::ApplyRequest { field_manager: manager.into(), ..request([declared("web", &spec)]) };
+        let applied = server.apply(&caller(), request).await.unwrap().results.remove(0);
+        let resource = applied.resource.clone().unwrap();
+        let stored: v1::ServiceSpec = kinds::typed("spec", resource.spec.as_ref()).unwrap();
+        let told = applied.warnings.iter().any(|warning| warning.starts_with("still paused by 'rollout pause'"));
+        (applied.outcome(), stored, metadata(&resource).field_owners, told)
+    };
+    let paused = || v1::ServiceSpec { rollout: rollout(Some(true)), ..spec(1) };
+    let without = |version: &str| v1::ServiceSpec { version: version.into(), ..spec(1) };
+    apply(spec(1), "apply").await;
+    let (_, _, owners, told) = apply(paused(), "edit").await;
+    assert_eq!((owners["spec.rollout.pause"].as_str(), told), ("rollout pause", false));
+    // Whether or not the manifest speaks of the rollout at all, and whatever else it changes.
+    for surge in [None, Some(3)] {
+        let other = v1::Rollout { max_surge: surge, ..Default::default() };
+        let other = surge.map(|_| other);
+        let (outcome, stored, _, told) = apply(v1::ServiceSpec { rollout: other, ..without("v2") }, "apply").await;
+        let kept = stored.rollout.unwrap();
+        assert_eq!((outcome, kept.pause, kept.max_surge), (v1::Outcome::Updated, Some(true), surge));
+        assert!(told && stored.version == "v2");
+    }
+    let named = v1::ServiceSpec { rollout: rollout(Some(false)), ..without("v2") };
+    let (_, stored, owners, told) = apply(named, "apply").await;
+    assert_eq!(
+        (stored.rollout.unwrap().pause, owners.len(), told),
+        (Some(false), 0, false),
+        "a manifest takes it over"
+    );
+    let (_, stored, ..) = apply(without("v2"), "apply").await;
+    assert_eq!(stored.rollout, None, "and then may leave it out");
+    // What is declared paused by a manifest goes on when that says nothing of it any more.
+    apply(paused(), "apply").await;
+    assert_eq!(apply(without("v2"), "apply").await.1.rollout, None);
+    // Resumed is not paused, so there is nothing to keep.
+    apply(v1::ServiceSpec { rollout: rollout(Some(true)), ..without("v2") }, "edit").await;
+    let (_, _, owners, _) = apply(v1::ServiceSpec { rollout: rollout(None), ..without("v2") }, "edit").await;
+    assert_eq!(owners.len(), 0);
+}
+
+#[tokio::test]
 async fn a_declared_owner_must_exist_and_is_fixed() {
     let server = start().await;
     let owned = |by: &str| {

@@ -16,7 +16,7 @@ use crate::{
 
 /// A control plane for what can be declared and observed: you declare, it keeps reality true.
 #[derive(Debug, Parser)]
-#[command(name = "driftless", version, after_help = exit::HELP, max_term_width = 100)]
+#[command(name = "driftless", version, after_help = exit::help(), max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
     servers: Servers,

@@ -7,20 +7,20 @@ use store::Error;
 
 use crate::words;
 
-/// Shown by `driftless --help`.
-pub const HELP: &str = "Exit codes:
-  0  done
-  1  failed, or refused (a manifest that can't be right, for one)
-  2  wrong usage of the command line (an unknown kind, for one)
-  3  not found
-  4  conflict: something changed meanwhile, or is being deleted
-  5  timed out waiting
-  6  no server could be reached
-  10 plan: there are changes (0: there are none)
-
-Environment:
-  DRIFTLESS_SERVER  the servers' addresses, as --server
-  RUST_LOG          what the roles log, e.g. info or driftless_controller=debug";
+/// Every code but success, with what it means; 0 is "done".
+pub const CODES: [(u8, &str); 8] = [
+    (FAILED, "failed, or refused (a manifest that can't be right, for one)"),
+    (USAGE, "wrong usage of the command line (an unknown kind, for one)"),
+    (NOT_FOUND, "not found: a resource, or a point of its history"),
+    (CONFLICT, "conflict: something changed meanwhile, is being deleted, or is in use"),
+    (TIMED_OUT, "timed out waiting"),
+    (UNREACHABLE, "no server could be reached"),
+    (
+        ROLLOUT_FAILED,
+        "a rollout failed: it missed its progress deadline, or was rolled back (apply --wait, rollout status)",
+    ),
+    (CHANGES, "plan: there are changes (0: there are none)"),
+];
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
@@ -28,10 +28,22 @@ const NOT_FOUND: u8 = 3;
 const CONFLICT: u8 = 4;
 const TIMED_OUT: u8 = 5;
 const UNREACHABLE: u8 = 6;
+const ROLLOUT_FAILED: u8 = 7;
 const CHANGES: u8 = 10;
 
 const STORE_AWAY: &str = "the server is there, but its store isn't: does that run, with a quorum, and can the server \
                           reach it? --server or DRIFTLESS_SERVER names another server";
+
+/// Shown by `driftless --help`.
+pub fn help() -> String {
+    let codes = CODES.iter().map(|(code, meaning)| format!("  {code:<2} {meaning}\n")).collect::<String>();
+    format!(
+        "Exit codes:\n  0  done\n{codes}
+Environment:
+  DRIFTLESS_SERVER  the servers' addresses, as --server
+  RUST_LOG          what the roles log, e.g. info or driftless_controller=debug"
+    )
+}
 
 /// What a verb itself finds out; the rest is the store's errors.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +54,11 @@ pub enum Trouble {
     NotFound(String),
     #[error("{0}")]
     TimedOut(String),
+    /// Somebody uses it, or something else is in the way that a flag overrules.
+    #[error("{0}")]
+    InUse(String),
+    #[error("{0}")]
+    RolloutFailed(String),
     /// A server has no use without it.
     #[error("the store can't be used")]
     Store(#[source] Error),
@@ -81,6 +98,8 @@ pub fn code(error: &anyhow::Error) -> u8 {
             Trouble::Usage(_) => USAGE,
             Trouble::NotFound(_) => NOT_FOUND,
             Trouble::TimedOut(_) => TIMED_OUT,
+            Trouble::InUse(_) => CONFLICT,
+            Trouble::RolloutFailed(_) => ROLLOUT_FAILED,
             Trouble::Store(_) => FAILED,
             Trouble::Changes => CHANGES,
         };

@@ -7,6 +7,29 @@ use std::{
     time::Instant,
 };
 
+use api::manifest::Format;
+
+/// How a verb prints what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For eyes.
+    Text,
+    /// For programs, as are the fields of the API's messages.
+    Yaml,
+    Json,
+}
+
+impl Output {
+    /// None: text for eyes.
+    pub fn format(self) -> Option<Format> {
+        match self {
+            Self::Text => None,
+            Self::Yaml => Some(Format::Yaml),
+            Self::Json => Some(Format::Json),
+        }
+    }
+}
+
 /// A part of the result.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();

@@ -5,15 +5,19 @@ use std::{ops::RangeInclusive, time::Duration};
 use anyhow::Context;
 use api::manifest::{KindTypes, Kinds, nearest};
 use kinds::{KINDS, Kind};
-use model::{Key, Time};
+use model::{Domain, Key, Time, fields::Fields};
 
-use crate::exit::Trouble;
+use crate::{
+    exit::Trouble,
+    verbs::cluster::{PARTS, Part},
+};
 
 pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// The kinds of this binary, as manifests need them.
 pub fn manifest_kinds<T>(with: impl FnOnce(&Kinds<'_>) -> T) -> T {
-    let names: Vec<&str> = KINDS.iter().map(|k| k.info().kind).collect();
+    let declared = |kind: &&&dyn Kind| kind.info().declared || kind.rights(Domain::User).spec != Fields::NONE;
+    let names: Vec<&str> = KINDS.iter().filter(declared).map(|k| k.info().kind).collect();
     let types = |name: &str| {
         let info = kinds::kind(name)?.info();
         Some(KindTypes { spec: info.spec_type.to_owned(), status: info.status_type.to_owned() })
@@ -23,13 +27,24 @@ pub fn manifest_kinds<T>(with: impl FnOnce(&Kinds<'_>) -> T) -> T {
 
 /// "service", "services", "svc", "Service".
 pub fn kind(word: &str) -> Result<&'static dyn Kind, Trouble> {
-    kinds::kind_for(word).ok_or_else(|| {
-        let plurals: Vec<&str> = KINDS.iter().map(|k| k.info().plural).collect();
-        Trouble::Usage(match nearest(word, plurals.iter().copied()) {
-            Some(near) => format!("unknown kind {word:?}; did you mean {near:?}?"),
-            None => format!("unknown kind {word:?}; there is {}", plurals.join(", ")),
-        })
-    })
+    kinds::kind_for(word).ok_or_else(|| Trouble::Usage(no_kind(word)))
+}
+
+/// Says what there is: the kinds, and what only `get` shows.
+fn no_kind(word: &str) -> String {
+    if let Some((_, name)) = Part::named(word) {
+        return format!("{word:?} is no kind; it's shown as a whole, by 'driftless get {name}'");
+    }
+    let plurals = || KINDS.iter().map(|k| k.info().plural);
+    let parts = || PARTS.iter().map(|(_, names)| names[0]);
+    match nearest(word, plurals().chain(parts())) {
+        Some(near) => format!("unknown kind {word:?}; did you mean {near:?}?"),
+        None => {
+            let join = |names: Vec<&str>| names.join(", ");
+            let (kinds, parts) = (join(plurals().collect()), join(parts().collect()));
+            format!("unknown kind {word:?}; there is {kinds}; 'get' also shows {parts}, and all")
+        }
+    }
 }
 
 /// What a verb speaks of.
@@ -196,6 +211,11 @@ mod tests {
     #[test]
     fn wrong_targets_are_told() {
         assert_eq!(keyed("servics"), "unknown kind \"servics\"; did you mean \"services\"?");
+        assert_eq!(keyed("leadr"), "unknown kind \"leadr\"; did you mean \"leader\"?");
+        assert_eq!(keyed("leader x"), "\"leader\" is no kind; it's shown as a whole, by 'driftless get leader'");
+        let all = keyed("nonsense");
+        let listed = KINDS.iter().map(|k| k.info().plural).chain(PARTS.iter().map(|(_, names)| names[0]));
+        assert!(listed.chain(["all"]).all(|name| all.contains(name)), "{all}");
         assert_eq!(keyed("svc,node web"), "names go with one kind; write KIND/NAME KIND/NAME for several");
         assert_eq!(keyed("svc/"), "\"svc/\" should be KIND/NAME");
         assert_eq!(keyed("svc/a/b"), "\"svc/a/b\" should be KIND/NAME");

@@ -117,6 +117,16 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// What it can't be acted on without, with the field that names it.
+    fn uses(&self, _resource: &v1::Resource) -> Vec<(&'static str, Key)> {
+        Vec::new()
+    }
+
+    /// The kinds whose resources may use one of this kind, in the same namespace.
+    fn users(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// What an agent's report tells of it, for the history; without moving values. `after`: none where its record goes.
     fn news(&self, before: &v1::Resource, after: Option<&v1::Resource>) -> Why {
         changed_condition(before, after).unwrap_or_else(|| Why::new("Observed", "its status was reported"))
@@ -126,6 +136,12 @@ pub trait Kind: Send + Sync {
     /// running.
     fn proof(&self, _resource: &v1::Resource) -> Duration {
         Duration::ZERO
+    }
+
+    /// Why what is declared won't come about unless somebody does something, by the judgement of its controller. None where
+    /// that isn't known of the declared generation.
+    fn failed(&self, _resource: &v1::Resource) -> Option<String> {
+        None
     }
 
     /// One cell for each of `Info::columns`.

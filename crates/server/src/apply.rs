@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use api::v1;
+use kinds::Kind;
 use model::{Domain, Key, Revision};
 use store::{Caller, Error, Expect, Note, Result};
 
@@ -79,7 +80,7 @@ impl Plan {
         let (bases, reached) = bases(shared, declared);
         let mut plan = Self { results: Vec::new(), step, reached };
         for one in declared {
-            plan.add(shared, author, manager, &bases, one)?;
+            plan.add(shared, author, manager, &bases, (one, declared))?;
         }
         Ok(plan)
     }
@@ -90,7 +91,7 @@ impl Plan {
         author: &Author,
         manager: Manager,
         bases: &HashMap<Key, Arc<Record>>,
-        one: &Declared,
+        (one, declared): (&Declared, &[Declared]),
     ) -> Result<()> {
         let record = bases.get(&one.key).map(AsRef::as_ref);
         check(one, manager, record)?;
@@ -101,6 +102,7 @@ impl Plan {
                 (Merged::Updated(resource), kept) => (v1::Outcome::Updated, resource, kept),
             },
         };
+        let missing = missing(shared, declared, one.kind, &resource);
         if outcome != v1::Outcome::Unchanged {
             let replaced = record.map_or(Revision::ZERO, |record| record.revision);
             let metadata = resource.metadata.clone().unwrap_or_default();
@@ -117,7 +119,7 @@ impl Plan {
         self.results.push(v1::Applied {
             outcome: outcome.into(),
             resource: Some(resource),
-            warnings: one.template.warnings.iter().cloned().chain(kept).collect(),
+            warnings: one.template.warnings.iter().cloned().chain(kept).chain(missing).collect(),
         });
         Ok(())
     }
@@ -157,6 +159,17 @@ impl Plan {
         let revision = if self.results.is_empty() { self.reached } else { newest };
         v1::ApplyResponse { results: self.results, revision: committed.unwrap_or(revision).0 }
     }
+}
+
+/// Warns of what it uses and nobody declared so far: not wrong, since the order is the user's.
+fn missing(shared: &Shared, declared: &[Declared], kind: &dyn Kind, resource: &v1::Resource) -> Vec<String> {
+    let uses = kind.uses(resource);
+    let cache = shared.cache();
+    let known = |key: &Key| declared.iter().any(|one| one.key == *key) || cache.get(key).is_some();
+    let unknown = uses.into_iter().filter(|(_, key)| !known(key));
+    unknown
+        .map(|(field, key)| format!("{field} names {key}, which doesn't exist: nothing starts until it's declared"))
+        .collect()
 }
 
 /// The records of what is declared, and of the owners, as of one moment.

@@ -1,19 +1,22 @@
 //! Explain: what the controllers decide about a resource right now, and about what it waits for, and so on.
 //!
 //! The very decision functions run here, on this server's cache, so the answer can't differ from what the owner of the
-//! claim decides on the same state. When that owner last looked is said beside it.
+//! claim decides on the same state. Beside it is said what is known of that owner's own looks: it records those that led to
+//! a step, and the end of each sweep over everything; a look that found nothing to do leaves no trace.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use api::v1;
 use kinds::{Item, RECONCILERS, Scope, View, World, held_by, instance::Instance, node};
 use model::{Key, LEADER, Next, Revision, Time, Until, Why, shard_claim};
-use store::{Error, Result};
+use store::{Error, HistoryQuery, Result};
 
-use crate::{heads::Heads, members::Members, reads::barrier, shared::Shared, world};
+use crate::{heads::Heads, history::decoded, members::Members, reads::barrier, shared::Shared, world};
 
 /// Links of the chain: service, instance, node, and some room.
 const CHAIN_MAX: usize = 20;
+/// Newest entries among which the last step is looked for: a rollout's, without reading all of a long history.
+const ENTRIES: usize = 200;
 
 pub async fn explain(
     shared: &Shared,
@@ -24,13 +27,13 @@ pub async fn explain(
     let key = request.key.as_ref().map(Key::from).ok_or_else(|| Error::invalid("key", "missing"))?;
     let key = crate::byhand::meant(&key);
     barrier(shared, heads, Revision::ZERO).await?;
-    let world = {
+    let (world, root, revision) = {
         let cache = shared.cache();
-        if cache.get(&key).is_none() {
-            return Err(Error::NotFound(key));
-        }
-        world::around(&cache, members, &BTreeSet::from([key.clone()]))
+        let Some(record) = cache.get(&key) else { return Err(Error::NotFound(key)) };
+        let world = world::around(&cache, members, &BTreeSet::from([key.clone()]));
+        (world, record.root_uid().to_owned(), cache.revision)
     };
+    let entries = newest(shared, root).await?;
     let view = View { world: &world, now: shared.now(), live_since: Time::default() };
     let state = members.state();
     let mut chain = Vec::new();
@@ -46,10 +49,28 @@ pub async fn explain(
         if let Some(scope) = scope {
             looked_after(&mut explained, scope, item, &state);
         }
+        explained.last_step = last_step(&entries, &key);
         chain.push(explained);
         ahead.extend(next.why().because_of.iter().rev().cloned());
     }
-    Ok(v1::ExplainResponse { chain })
+    let server = shared.config.name.clone();
+    Ok(v1::ExplainResponse { chain, server, revision: revision.0, time: Some(view.now.into()) })
+}
+
+/// What was last done to that root, and to what is below it; oldest first.
+async fn newest(shared: &Shared, root: String) -> Result<Vec<v1::HistoryEntry>> {
+    let query = HistoryQuery { root_uid: Some(root), limit: ENTRIES, ..HistoryQuery::default() };
+    let mut records = shared.backend.history(query).await?;
+    records.sort_by_key(|record| record.revision);
+    records.into_iter().map(decoded).collect()
+}
+
+/// A controller's, as its claim shows.
+fn last_step(entries: &[v1::HistoryEntry], key: &Key) -> Option<v1::HistoryEntry> {
+    let wire = v1::ResourceKey::from(key);
+    let concerns = |entry: &&v1::HistoryEntry| entry.touched.iter().any(|touched| touched.key.as_ref() == Some(&wire));
+    let step = entries.iter().rev().filter(|entry| !entry.claim.is_empty()).find(concerns)?;
+    Some(v1::HistoryEntry { touched: Vec::new(), ..step.clone() })
 }
 
 /// The reconciler's word; for an instance, which has none, its agent's and the placement's.
@@ -131,10 +152,13 @@ fn looked_after(explained: &mut v1::Explained, scope: Scope, item: &Item, state:
         explained.epoch = claim.epoch;
         let owner = state.members.iter().find(|member| member.session == claim.owner);
         explained.owner = owner.map_or_else(String::new, |member| member.name.clone());
-        let sweeps = owner.and_then(|member| member.report.as_ref()).map(|report| &report.shards);
-        let swept = sweeps.into_iter().flatten().filter(|s| scope == Scope::Leader || s.shard == shard);
-        let last = swept.map(|s| s.last_sweep_millis).max().filter(|millis| *millis > 0);
-        explained.last_sweep = last.map(|millis| Time::from_millis(millis).into());
+        let report = owner.and_then(|member| member.report.as_ref());
+        let sweeps = report.into_iter().flat_map(|report| &report.shards);
+        let swept = sweeps.filter(|s| scope == Scope::Leader || s.shard == shard);
+        let last = swept.map(|s| s.last_sweep_millis).max().filter(|millis| *millis > 0).map(Time::from_millis);
+        let interval = report.and_then(|report| Duration::try_from(report.sweep_interval?).ok());
+        explained.last_sweep = last.map(Into::into);
+        explained.next_sweep = last.zip(interval).map(|(last, interval)| last.plus(interval).into());
     }
     explained.claim = name;
 }

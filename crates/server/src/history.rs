@@ -34,7 +34,7 @@ async fn read(shared: &Shared, root: Option<&str>, after: Revision) -> Result<Ve
     shared.backend.history(query).await
 }
 
-fn decoded(record: LogRecord) -> Result<v1::HistoryEntry> {
+pub fn decoded(record: LogRecord) -> Result<v1::HistoryEntry> {
     let revision = record.revision;
     let entry = v1::HistoryEntry::decode(record.entry.bytes)
         .map_err(|error| Error::Corrupt(format!("the history entry of revision {revision}: {error}")))?;

@@ -163,7 +163,10 @@ async fn explain_goes_down_the_chain_to_who_can_help() {
         _ => false,
     };
     while !told(&watch.next().await.unwrap().unwrap()) {}
-    let chain = cluster.server.explain(v1::ExplainRequest { key: Some(key) }).await.unwrap().chain;
+    let explained = cluster.server.explain(v1::ExplainRequest { key: Some(key) }).await.unwrap();
+    assert!(!explained.server.is_empty() && explained.time.is_some());
+    assert_eq!(explained.revision, cluster.server.head().await.unwrap().revision.0);
+    let chain = explained.chain;
     let words: Vec<String> = chain
         .iter()
         .map(|e| {
@@ -178,4 +181,7 @@ async fn explain_goes_down_the_chain_to_who_can_help() {
         ]
     );
     assert_eq!((chain[0].owner.as_str(), chain[0].epoch), ("controller", 1));
+    let step = |n: usize| chain[n].last_step.clone().map(|step| (step.claim, step.epoch));
+    assert_eq!(step(0), Some((chain[0].claim.clone(), 1)));
+    assert_eq!(step(1), Some((model::LEADER.to_owned(), 1)), "it was placement that said so");
 }

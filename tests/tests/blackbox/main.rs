@@ -4,6 +4,7 @@ mod adopt;
 mod bad_input;
 mod broken;
 mod delete;
+mod exit_codes;
 mod input_on_the_wire;
 mod manifests;
 mod python_client;

@@ -13,8 +13,9 @@ fn a_bad_version_stops_at_the_surge_misses_its_deadline_and_is_rolled_back() {
     let mut watched = Watched::start(&cluster, 5, SOON);
     let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
 
-    cluster.apply(&web(5, "v2", BROKEN, rollout)).ok();
-    watched.until("one of the new version is tried", |records| records.count(|i| i.version == "v2") == 1);
+    let failed = cluster.apply_with(web(5, "v2", BROKEN, rollout).as_bytes(), &["--wait", "--timeout", "60s"]);
+    failed.exits(7).says("rolled back from v2 to v1 because no progress within 2s").says("/no/such/program");
+    watched.until("one of the new version was tried", |records| records.count(|i| i.version == "v2") == 1);
     services.until_json("the deadline is missed", SOON, |event| {
         (condition(event, "Progressing")? == ("False", "DeadlineExceeded")).then_some(())
     });
@@ -25,6 +26,11 @@ fn a_bad_version_stops_at_the_surge_misses_its_deadline_and_is_rolled_back() {
     assert!(watched.fewest_ready == 5, "once only {} of 5 were ready", watched.fewest_ready);
     assert!(watched.most_live <= 6, "once {} existed", watched.most_live);
     assert_eq!(cluster.instances("web"), old, "nobody touched what worked");
+    let status = cluster.run(&["rollout", "status", "web"]).exits(7).says("rolled back from v2 to v1");
+    assert!(status.stdout.starts_with("service/web: version v1, 5 instances"), "{}", status.stdout);
+    let shown = cluster.run(&["get", "service", "web"]).ok().stdout;
+    assert!(shown.contains(" v1 ") && shown.contains("RolledBack") && !shown.contains("v2"), "{shown}");
+    assert!(cluster.run(&["why", "service", "web"]).ok().stdout.contains("blocked (RolledBack)"));
 
     // A fix is tried again, although the version before was given up.
     cluster.apply_with(web(5, "v3", SLEEPS, rollout).as_bytes(), &["--wait", "--timeout", "60s"]).ok();
@@ -40,8 +46,8 @@ fn a_bad_version_is_reverted_by_hand_and_what_worked_is_still_the_same() {
     let old = cluster.instances("web");
     let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
 
-    let failed = cluster.apply_with(web(5, "v2", BROKEN, rollout).as_bytes(), &["--wait", "--timeout", "3s"]);
-    failed.exits(5).says("/no/such/program");
+    let failed = cluster.apply_with(web(5, "v2", BROKEN, rollout).as_bytes(), &["--wait", "--timeout", "60s"]);
+    failed.exits(7).says("no progress within 1s").says("/no/such/program");
     services.until_json("the deadline is missed", SOON, |event| {
         (condition(event, "Progressing")? == ("False", "DeadlineExceeded")).then_some(())
     });

@@ -2,7 +2,7 @@
 
 use driftless_tests::{Cluster, watched::Watched};
 
-use crate::manifests::SOON;
+use crate::manifests::{SOON, condition};
 
 fn config(color: &str) -> String {
     format!("kind: Config\nmetadata: {{ name: paint }}\nspec: {{ data: {{ COLOR: {color} }} }}\n")
@@ -35,4 +35,27 @@ fn a_changed_config_is_planned_and_rolled_out() {
     assert!(watched.fewest_ready >= 3 && watched.most_live <= 4);
     let logs = cluster.run(&["logs", &cluster.instances("web")[0].name]).ok().stdout;
     assert!(logs.contains("painted blue"), "{logs}");
+}
+
+#[test]
+fn a_config_in_use_is_not_deleted_by_mistake() {
+    let cluster = Cluster::start();
+    cluster.apply(SERVICE).ok().says("spec.template.env_from names Config/default/paint, which doesn't exist");
+    cluster.apply_with(config("red").as_bytes(), &[]).ok();
+    cluster.wait_ready("web", "60s");
+    let running = cluster.instances("web");
+    cluster.run(&["delete", "config", "paint"]).exits(4).says("config/paint is used by service/web").says("--force");
+    cluster.run(&["get", "config", "paint"]).ok();
+
+    cluster.run(&["delete", "config", "paint", "--force"]).ok().says("warning: config/paint is used by service/web");
+    let blocked = cluster.stream(&["get", "services", "-w", "-o", "json"]);
+    blocked.until_json("it says that it misses its Config", SOON, |event| {
+        (condition(event, "Progressing")?.1 == "ConfigMissing").then_some(())
+    });
+    assert_eq!(cluster.instances("web"), running, "what runs keeps running");
+
+    // Who deletes them together means it.
+    cluster.apply(&config("red")).ok();
+    cluster.wait_ready("web", "60s");
+    cluster.run(&["delete", "config/paint", "service/web", "--timeout", "60s"]).ok();
 }

@@ -81,7 +81,8 @@ impl<'a> Reader<'a> {
             message: f.message,
         }));
         if let Some(resource) = resource {
-            self.documents.push(Document { resource, source: self.source.to_owned(), place: node.place });
+            let source = self.source.to_owned();
+            self.documents.push(Document { resource, source, place: node.place, tree: node.clone() });
         }
     }
 }

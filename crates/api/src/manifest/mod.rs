@@ -11,6 +11,7 @@ mod bind;
 mod diff;
 mod document;
 mod near;
+mod place;
 mod tree;
 mod write;
 
@@ -24,7 +25,7 @@ use crate::v1;
 pub use diff::changes;
 pub use near::nearest;
 pub use tree::Place;
-pub use write::{Format, body, list, message, one};
+pub use write::{Format, body, list, message, one, print};
 
 /// Bytes of one file, which may hold many documents.
 pub const FILE_BYTES_MAX: usize = 1024 * 1024;
@@ -39,7 +40,7 @@ const PROBLEMS_MAX: usize = 20;
 /// What kinds there are.
 #[derive(Clone, Copy)]
 pub struct Kinds<'a> {
-    /// Every kind's name, for suggestions.
+    /// Of every kind that may be declared, for suggestions.
     pub names: &'a [&'a str],
     /// The messages of the kind of exactly that name.
     pub types: &'a dyn Fn(&str) -> Option<KindTypes>,
@@ -58,6 +59,16 @@ pub struct Document {
     pub resource: v1::Resource,
     pub source: String,
     pub place: Place,
+    tree: tree::Node,
+}
+
+impl Document {
+    /// Where that field stands, or else what is nearest around it: "spec.template.ports[0].name".
+    pub fn place_of(&self, field: &str) -> Place {
+        // Of all metadata only the kind stands beside it.
+        let field = if field == "metadata.kind" { "kind" } else { field };
+        place::find(&self.tree, field).unwrap_or(self.place)
+    }
 }
 
 /// Something in a file that can't be accepted.

@@ -408,3 +408,47 @@ proptest! {
         let _ = read(&format!("kind: Service\nmetadata: {{name: a}}\nspec: {tail}"));
     }
 }
+
+#[test]
+fn a_field_is_found_by_the_path_that_a_server_knows_it_by() {
+    let text = "kind: Service
+metadata:
+  name: web
+  labels: { example.com/app: web }
+spec:
+  replicas: -1
+  rollout: { maxSurge: 0 }
+  template:
+    command: [sleep]
+    ports:
+      - { name: http }
+      - name: Admin
+    env: { A.B: c }
+";
+    let document = read(text).unwrap().remove(0);
+    let place = |field: &str| {
+        let place = document.place_of(field);
+        format!("{}:{}", place.line, place.column)
+    };
+    let found = [
+        ("spec.replicas", "6:13"),
+        ("metadata.kind", "1:7"),
+        ("metadata.labels[\"example.com/app\"]", "4:30"),
+        ("spec.rollout.max_surge", "7:24"),
+        ("spec.template.command", "9:5"),
+        ("spec.template.command[0]", "9:15"),
+        ("spec.template.ports[1].name", "12:15"),
+        ("spec.template.env[\"A.B\"]", "13:17"),
+        // What isn't there is in what is around it; what can't be a path, at the start.
+        ("spec.template.health.readiness", "8:3"),
+        ("spec.template.ports[7].name", "10:5"),
+        ("", "1:1"),
+        ("[", "1:1"),
+        ("nonsense..", "1:1"),
+    ];
+    for (field, expected) in found {
+        assert_eq!(place(field), expected, "{field}");
+    }
+    let listed = read("items:\n- kind: Node\n  metadata: {name: n1}\n  spec: {}\n").unwrap().remove(0);
+    assert_eq!(listed.place_of("spec.cordon").line, 4);
+}

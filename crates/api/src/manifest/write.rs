@@ -47,10 +47,14 @@ pub fn message(type_name: &str, bytes: &[u8], format: Format) -> String {
     print(&contents(&any, Some(type_name)), format)
 }
 
-fn print(value: &Value, format: Format) -> String {
+/// Anything with text keys, ending with a line break.
+pub fn print(value: &impl serde::Serialize, format: Format) -> String {
     match format {
         Format::Json => serde_json::to_string_pretty(value).expect("text keys and finite numbers") + "\n",
-        Format::Yaml => serde_saphyr::to_string(value).expect("text keys and scalars"),
+        Format::Yaml => {
+            let text = serde_saphyr::to_string(value).expect("text keys and scalars");
+            if text.ends_with('\n') { text } else { text + "\n" }
+        }
     }
 }
 

@@ -13,13 +13,16 @@ use api::{
     manifest::{self, Document},
     v1,
 };
-use model::Key;
+use model::{Key, Revision};
 
-use super::{plan, wait};
+use super::{
+    plan,
+    wait::{self, Failure, Waiting},
+};
 use crate::{
     client::Client,
     exit::Trouble,
-    output, standing,
+    output,
     words::{self, DEFAULT_NAMESPACE, manifest_kinds},
 };
 
@@ -50,24 +53,38 @@ pub struct Args {
     /// Only if the one resource declared is at this revision (0: doesn't exist yet); else exit with 4.
     #[arg(long, value_name = "REVISION")]
     expected_revision: Option<i64>,
-    /// Wait until everything declared is ready.
+    /// Wait until everything declared is ready. A rollout that missed its progress deadline, or was rolled back, ends the
+    /// wait with 7.
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
     #[command(flatten)]
     hold: wait::Hold,
-    /// How long to wait.
+    /// How long to wait; then exit with 5.
     #[arg(long, default_value = "60s", value_parser = words::duration)]
     timeout: Duration,
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
-    if let Some(plan) = &args.plan {
-        let applied = planned(client, plan).await?;
-        if args.wait {
-            wait::until(client, reconciled(applied), &standing::Goal::ready(), args.hold, args.timeout).await?;
-        }
+    let applied = match &args.plan {
+        Some(plan) => planned(client, plan).await?,
+        None => declared(client, &args).await?,
+    };
+    if !args.wait {
         return Ok(());
     }
+    let (acting, others): (Vec<v1::Applied>, Vec<v1::Applied>) =
+        applied.into_iter().partition(|one| kinds::RECONCILERS.iter().any(|r| r.kind() == key_of(one).kind()));
+    // What a service was judged before a Config of its changed is no judgement of now.
+    let changed = others.iter().filter(|one| one.outcome() != v1::Outcome::Unchanged).filter_map(|one| {
+        let metadata = one.resource.as_ref()?.metadata.as_ref()?;
+        Some(Revision(metadata.revision))
+    });
+    let failure = Failure::Ends(changed.max().unwrap_or(Revision::ZERO));
+    let waiting = Waiting { hold: args.hold, failure, ..Waiting::rollout(args.timeout) };
+    wait::until(client, acting.into_iter().filter_map(|one| one.resource).collect(), &waiting).await
+}
+
+async fn declared(client: &Client, args: &Args) -> anyhow::Result<Vec<v1::Applied>> {
     let documents = read(&args.files, &args.namespace)?;
     if args.expected_revision.is_some() && documents.len() > 1 {
         return Err(Trouble::Usage("--expected-revision goes with one resource".into()).into());
@@ -90,19 +107,10 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         }?;
         applied.extend(tell(results, args.dry_run)?);
     }
-    if args.wait {
-        wait::until(client, reconciled(applied), &standing::Goal::ready(), args.hold, args.timeout).await?;
-    }
-    Ok(())
+    Ok(applied)
 }
 
-/// Those of kinds that become ready: a Config, for one, is as soon as it's declared.
-fn reconciled(applied: Vec<v1::Resource>) -> Vec<v1::Resource> {
-    let acts = |resource: &v1::Resource| kinds::RECONCILERS.iter().any(|r| r.kind() == key(resource).kind());
-    applied.into_iter().filter(acts).collect()
-}
-
-async fn planned(client: &Client, path: &Path) -> anyhow::Result<Vec<v1::Resource>> {
+async fn planned(client: &Client, path: &Path) -> anyhow::Result<Vec<v1::Applied>> {
     let name = path.display();
     let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
     let Some(encoded) = bytes.strip_prefix(plan::FILE_HEADER) else {
@@ -213,6 +221,10 @@ pub fn key(resource: &v1::Resource) -> Key {
     resource.metadata.as_ref().map_or_else(|| Key::new("", "", ""), Key::of)
 }
 
+fn key_of(applied: &v1::Applied) -> Key {
+    applied.resource.as_ref().map_or_else(|| Key::new("", "", ""), key)
+}
+
 async fn declare(
     client: &Client,
     documents: &[Document],
@@ -222,10 +234,15 @@ async fn declare(
     let declare = |d: &Document| v1::Declaration { resource: Some(d.resource.clone()), expected_revision: expected };
     let declarations = documents.iter().map(declare).collect();
     let request = v1::ApplyRequest { declarations, dry_run, field_manager: "apply".into(), pins: None };
-    match client.api.apply(&client.caller, request).await {
-        Ok(response) => Ok(response.results),
-        Err(store::Error::Invalid(violations)) => Err(located(&violations, documents).into()),
-        Err(error) => Err(error.into()),
+    let response = client.api.apply(&client.caller, request).await.map_err(|error| placed(error, documents))?;
+    Ok(response.results)
+}
+
+/// What a server refused of these documents is told with where it stands.
+pub fn placed(error: store::Error, documents: &[Document]) -> anyhow::Error {
+    match error {
+        store::Error::Invalid(violations) => located(&violations, documents).into(),
+        error => error.into(),
     }
 }
 
@@ -237,24 +254,23 @@ fn located(violations: &[model::Violation], documents: &[Document]) -> manifest:
             Some((index, field)) => (index.parse().unwrap_or(0), field.trim_start_matches('.')),
             None => (0, violation.field.as_str()),
         };
+        let field = field.trim_start_matches("resource.");
         let document = documents.get(index).or(documents.first());
         let name = document.map(|d| words::short(&key(&d.resource))).unwrap_or_default();
         manifest::Problem {
             source: document.map(|d| d.source.clone()).unwrap_or_default(),
-            place: document.map_or(manifest::Place::UNKNOWN, |d| d.place),
-            field: field.trim_start_matches("resource.").to_owned(),
+            place: document.map_or(manifest::Place::UNKNOWN, |d| d.place_of(field)),
+            field: field.to_owned(),
             message: format!("{} ({name})", violation.message),
         }
     };
     manifest::Problems(violations.iter().map(problem).collect())
 }
 
-fn tell(results: Vec<v1::Applied>, dry_run: bool) -> anyhow::Result<Vec<v1::Resource>> {
+fn tell(results: Vec<v1::Applied>, dry_run: bool) -> anyhow::Result<Vec<v1::Applied>> {
     let mut lines = String::new();
-    let mut resources = Vec::new();
-    for result in results {
-        let resource = result.resource.clone().unwrap_or_default();
-        let name = words::short(&key(&resource));
+    for result in &results {
+        let name = words::short(&key_of(result));
         for warning in &result.warnings {
             output::say(&format!("warning: {name}: {warning}"));
         }
@@ -265,8 +281,7 @@ fn tell(results: Vec<v1::Applied>, dry_run: bool) -> anyhow::Result<Vec<v1::Reso
             v1::Outcome::Unspecified => "applied",
         };
         lines += &format!("{name} {what}{}\n", if dry_run { " (dry run)" } else { "" });
-        resources.push(resource);
     }
     output::print(&lines)?;
-    Ok(resources)
+    Ok(results)
 }

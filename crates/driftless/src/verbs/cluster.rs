@@ -1,13 +1,12 @@
 //! `driftless get shards|members|leader`: who looks after what.
 
-use api::v1;
+use api::{manifest, v1};
 use model::{LEADER, Time, shard_of_claim};
 use serde_json::{Value, json};
 
-use super::get::Output;
+use super::get::{self, Output};
 use crate::{
     client::Client,
-    exit::Trouble,
     output,
     vouched::{coordination, time_of},
     words,
@@ -21,18 +20,26 @@ pub enum Part {
     Leader,
 }
 
+/// What they are called, the usual name first.
+pub const PARTS: [(Part, &[&str]); 3] = [
+    (Part::Shards, &["shards", "shard"]),
+    (Part::Members, &["members", "member"]),
+    (Part::Leader, &["leader", "leaders"]),
+];
+
 impl Part {
     /// None where the words speak of resources.
     pub fn of(words: &[String]) -> Option<Self> {
         match words {
-            [one] => match one.to_ascii_lowercase().as_str() {
-                "shards" | "shard" => Some(Self::Shards),
-                "members" | "member" => Some(Self::Members),
-                "leader" => Some(Self::Leader),
-                _ => None,
-            },
+            [one] => Self::named(one).map(|(part, _)| part),
             _ => None,
         }
+    }
+
+    /// By any of its names, with the usual one.
+    pub fn named(word: &str) -> Option<(Self, &'static str)> {
+        let word = word.to_ascii_lowercase();
+        PARTS.iter().find(|(_, names)| names.contains(&word.as_str())).map(|(part, names)| (*part, names[0]))
     }
 }
 
@@ -43,7 +50,7 @@ pub async fn run(client: &Client, part: Part, output: Output) -> anyhow::Result<
         Part::Members => members(&state),
         Part::Leader => leader(&state),
     };
-    output::print(&rows.text(part, output)?)
+    output::print(&rows.text(part, output))
 }
 
 /// The same facts for eyes and for programs.
@@ -54,18 +61,15 @@ struct Rows {
 }
 
 impl Rows {
-    fn text(&self, part: Part, output: Output) -> anyhow::Result<String> {
+    fn text(&self, part: Part, output: Output) -> String {
         match output {
             Output::Table | Output::Wide => {
                 let titles: Vec<String> = self.titles.iter().map(|title| (*title).to_owned()).collect();
-                Ok(output::table(&titles, &self.cells))
+                output::table(&titles, &self.cells)
             }
-            Output::Json if part == Part::Leader => Ok(format!("{:#}\n", self.items[0])),
-            Output::Json => Ok(format!("{:#}\n", json!({ "items": self.items }))),
-            Output::Name => Ok(self.cells.iter().map(|row| format!("{}\n", row[0])).collect()),
-            Output::Yaml => {
-                Err(Trouble::Usage("shards, members and leader go with -o table, json and name".into()).into())
-            }
+            Output::Json | Output::Yaml if part == Part::Leader => manifest::print(&self.items[0], get::format(output)),
+            Output::Json | Output::Yaml => manifest::print(&json!({ "items": self.items }), get::format(output)),
+            Output::Name => self.cells.iter().map(|row| format!("{}\n", row[0])).collect(),
         }
     }
 }

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use api::v1;
-use model::Key;
+use model::{Filter, Key};
 
-use super::{apply, wait};
+use super::{
+    apply, get,
+    wait::{self, Waiting},
+};
 use crate::{
     client::Client,
     edit,
@@ -15,6 +18,9 @@ use crate::{
     words::{self, DEFAULT_NAMESPACE},
 };
 
+/// Users that are named.
+const NAMES: usize = 5;
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   driftless delete service web
@@ -22,7 +28,8 @@ use crate::{
   driftless delete -f examples/web.yaml
   driftless delete service web --drop-finalizer backup    'driftless why service web' says what holds a deletion
 
-Deleting what doesn't exist is no failure.")]
+Deleting what doesn't exist is no failure. A Config that services use is not deleted (exit 4), unless they are deleted by
+the same command, or by --force.")]
 pub struct Args {
     /// KIND NAME..., or KIND/NAME...
     #[arg(value_name = "KIND NAME")]
@@ -35,6 +42,10 @@ pub struct Args {
     /// Instances go at once, whatever their service's disruption budget says; else deleting one asks for its eviction.
     #[arg(long)]
     now: bool,
+    /// Delete what others use, too: a Config that services take their environment from. What they run keeps running, but they
+    /// start and replace nothing until it's declared again.
+    #[arg(long)]
+    force: bool,
     /// Take this finalizer off, as if whoever put it there were done: the record may go then.
     #[arg(long = "drop-finalizer", value_name = "FINALIZER")]
     drop_finalizers: Vec<String>,
@@ -54,6 +65,16 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     if keys.is_empty() {
         return Err(Trouble::Usage("say what to delete: KIND NAME, or -f FILE".into()).into());
     }
+    for key in &keys {
+        let users = users(client, key, &keys).await?;
+        match (users.is_empty(), args.force) {
+            (true, _) => {}
+            (false, true) => output::say(&format!("warning: {}", used_by(key, &users))),
+            (false, false) => {
+                return Err(Trouble::InUse(used_by(key, &users) + "; --force deletes it all the same").into());
+            }
+        }
+    }
     for key in keys.iter().filter(|_| !args.drop_finalizers.is_empty()) {
         drop_finalizers(client, key, &args.drop_finalizers).await?;
     }
@@ -68,7 +89,28 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         let names = going.iter().map(|r| format!("{} is being deleted\n", words::short(&apply::key(r))));
         return output::print(&names.collect::<String>());
     }
-    wait::until(client, going, &Goal::Deleted, wait::Hold::default(), args.timeout).await
+    wait::until(client, going, &Waiting::new(Goal::Deleted, args.timeout)).await
+}
+
+/// Who can't do without it, and stays. A courtesy to whoever types this: a service whose Config is gone waits for another.
+async fn users(client: &Client, key: &Key, going: &[Key]) -> anyhow::Result<Vec<Key>> {
+    let mut users = Vec::new();
+    for kind in kinds::kind(key.kind()).map(|kind| kind.users()).unwrap_or_default() {
+        let Some(user) = kinds::kind(kind) else { continue };
+        let filter = Filter { namespace: key.namespace().into(), ..Filter::kind(kind) };
+        let (resources, _) = get::all(client, filter).await?;
+        let uses = |resource: &&v1::Resource| user.uses(resource).iter().any(|(_, used)| used == key);
+        let stays = |resource: &&v1::Resource| resource.metadata.as_ref().is_none_or(|m| m.deletion_time.is_none());
+        users.extend(resources.iter().filter(uses).filter(stays).map(apply::key).filter(|user| !going.contains(user)));
+    }
+    Ok(users)
+}
+
+fn used_by(key: &Key, users: &[Key]) -> String {
+    let names: Vec<String> = users.iter().take(NAMES).map(words::short).collect();
+    let more = users.len().checked_sub(NAMES).filter(|more| *more > 0).map(|more| format!(" and {more} more"));
+    let (key, names) = (words::short(key), names.join(", "));
+    format!("{key} is used by {names}{}, which can start nothing without it", more.unwrap_or_default())
 }
 
 async fn drop_finalizers(client: &Client, key: &Key, finalizers: &[String]) -> anyhow::Result<()> {
@@ -96,5 +138,20 @@ async fn ask(client: &Client, key: &Key, now: bool) -> anyhow::Result<Option<v1:
         Ok(response) => Ok(Some(response.resource.unwrap_or(before))),
         Err(store::Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_uses_something_is_named_but_not_without_end() {
+        let key = |kind: &str, name: &str| Key::new(kind, "default", name);
+        let services: Vec<Key> = (0..7).map(|n| key("Service", &format!("s{n}"))).collect();
+        let told = |n: usize| used_by(&key("Config", "paint"), &services[..n]);
+        assert_eq!(told(1), "config/paint is used by service/s0, which can start nothing without it");
+        assert!(told(5).contains("service/s4, which"), "{}", told(5));
+        assert!(told(7).contains("service/s4 and 2 more, which"), "{}", told(7));
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use api::{manifest, v1};
+use serde_json::{Value, json};
 
 use super::{
     history,
@@ -10,7 +11,8 @@ use super::{
 };
 use crate::{
     client::Client,
-    edit, output,
+    edit,
+    output::{self, Output},
     words::{self, DEFAULT_NAMESPACE},
 };
 
@@ -30,18 +32,33 @@ pub struct Args {
     /// A revision, or a time; now where left out.
     #[arg(long, value_name = "REVISION|TIME")]
     to: Option<String>,
+    #[arg(short, long, default_value = "text")]
+    output: Output,
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let key = words::single(&args.words, &args.namespace)?;
+    let (from, to) = (At::parse(&args.from)?, args.to.as_deref().map(At::parse).transpose()?);
+    for at in [Some(&from), to.as_ref()].into_iter().flatten() {
+        replay::happened(client, at).await?;
+    }
     let entries = history::entries(client, &key, history::LIMIT_MAX).await?;
-    let before = replay::as_of(&entries, &key, &At::parse(&args.from)?)?;
-    let after = match &args.to {
-        Some(to) => replay::as_of(&entries, &key, &At::parse(to)?)?,
+    let before = replay::as_of(&entries, &key, &from)?;
+    let after = match &to {
+        Some(to) => replay::as_of(&entries, &key, to)?,
         None => edit::get(client, &key).await?,
     };
+    let changes = changes(key.kind(), &before, &after);
+    if let Some(format) = args.output.format() {
+        let change = |c: &v1::FieldChange| json!({ "path": c.path, "before": c.before, "after": c.after });
+        let changes: Vec<Value> = changes.iter().map(change).collect();
+        return output::print(&manifest::print(&json!({ "changes": changes }), format));
+    }
+    if changes.is_empty() {
+        output::say(&format!("{} is the same at both", words::short(&key)));
+    }
     let mut text = String::new();
-    for change in changes(key.kind(), &before, &after) {
+    for change in changes {
         let or = |value: &str| if value.is_empty() { "(unset)".to_owned() } else { value.to_owned() };
         let _ = writeln!(text, "{}: {} -> {}", change.path, or(&change.before), or(&change.after));
     }

@@ -103,7 +103,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     }
 }
 
-fn format(output: Output) -> Format {
+pub fn format(output: Output) -> Format {
     if output == Output::Yaml { Format::Yaml } else { Format::Json }
 }
 

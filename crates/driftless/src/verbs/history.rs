@@ -12,7 +12,7 @@ use crate::{
     client::Client,
     exit::Trouble,
     follow::Follow,
-    output,
+    output::{self, Output},
     words::{self, DEFAULT_NAMESPACE},
 };
 
@@ -45,15 +45,9 @@ pub struct Args {
     /// Go on with what happens.
     #[arg(short, long)]
     follow: bool,
+    /// JSON and YAML tell fields before and after, too; followed, JSON is one entry a line.
     #[arg(short, long, default_value = "text")]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Text,
-    /// With fields before and after; one entry a line where it's followed.
-    Json,
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
@@ -142,9 +136,14 @@ impl Teller<'_> {
     fn print(&self, told: &[Told]) -> anyhow::Result<()> {
         let text = match (self.args.output, self.args.follow) {
             (Output::Json, true) => told.iter().map(|told| format!("{}\n", json(told))).collect(),
-            (Output::Json, false) => {
+            (Output::Yaml, true) => told
+                .iter()
+                .map(|told| format!("---\n{}", manifest::print(&json(told), manifest::Format::Yaml)))
+                .collect(),
+            (Output::Json | Output::Yaml, false) => {
                 let entries: Vec<Value> = told.iter().map(json).collect();
-                serde_json::to_string_pretty(&json!({ "entries": entries }))? + "\n"
+                let format = self.args.output.format().unwrap_or(manifest::Format::Json);
+                manifest::print(&json!({ "entries": entries }), format)
             }
             (Output::Text, false) => text(told.iter().map(|told| &told.entry)),
             (Output::Text, true) => told.iter().map(|told| row(&told.entry).join("  ") + "\n").collect(),

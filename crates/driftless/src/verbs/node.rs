@@ -100,12 +100,6 @@ pub async fn drain(client: &Client, args: DrainArgs) -> anyhow::Result<()> {
     if args.no_wait {
         return output::print(&format!("node/{} is being drained\n", args.node));
     }
-    wait::until(
-        client,
-        vec![node],
-        &standing::Goal::condition(kinds::node::DRAINED),
-        wait::Hold::default(),
-        args.timeout,
-    )
-    .await
+    let drained = standing::Goal::condition(kinds::node::DRAINED);
+    wait::until(client, vec![node], &wait::Waiting::new(drained, args.timeout)).await
 }

@@ -10,7 +10,7 @@ use super::apply;
 use crate::{
     client::Client,
     exit::Trouble,
-    output,
+    output::{self, Output},
     words::{self, DEFAULT_NAMESPACE},
 };
 
@@ -42,29 +42,23 @@ pub struct Args {
     output: Output,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Text,
-    Json,
-}
-
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let documents = apply::read(&args.files, &args.namespace)?;
     let declarations: Vec<v1::Declaration> = documents
-        .into_iter()
-        .map(|d| v1::Declaration { resource: Some(d.resource), expected_revision: None })
+        .iter()
+        .map(|d| v1::Declaration { resource: Some(d.resource.clone()), expected_revision: None })
         .collect();
     let request = v1::PlanRequest { declarations: declarations.clone(), field_manager: "apply".into() };
-    let plan = client.api.plan(&client.caller, request).await?;
+    let plan = client.api.plan(&client.caller, request).await.map_err(|error| apply::placed(error, &documents))?;
     if let Some(path) = &args.out {
         let request = v1::ApplyRequest { declarations, pins: plan.pins.clone(), ..Default::default() };
         let bytes = [FILE_HEADER, &request.encode_to_vec()].concat();
         std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    match args.output {
-        Output::Text => output::print(&text(&plan))?,
-        Output::Json => output::print(&json(&plan))?,
-    }
+    output::print(&match args.output.format() {
+        None => text(&plan),
+        Some(format) => whole(&plan, format),
+    })?;
     let unchanged = |c: &v1::PlannedChange| c.applied.as_ref().is_some_and(|a| a.outcome() == v1::Outcome::Unchanged);
     if plan.changes.iter().all(unchanged) && plan.steps.is_empty() { Ok(()) } else { Err(Trouble::Changes.into()) }
 }
@@ -98,7 +92,7 @@ fn text(plan: &v1::PlanResponse) -> String {
         let _ = writeln!(text, "{:4}  {:7} {}  ({})", n + 1, step.verb, moves(&step.moves), why.message);
     }
     if plan.steps.len() > STEPS_SHOWN {
-        let _ = writeln!(text, "      ... and {} more; -o json shows them all", plan.steps.len() - STEPS_SHOWN);
+        let _ = writeln!(text, "      ... and {} more; -o json or yaml shows them all", plan.steps.len() - STEPS_SHOWN);
     }
     for service in &plan.services {
         let _ = writeln!(
@@ -134,7 +128,7 @@ fn moves(moves: &[v1::PlannedMove]) -> String {
 }
 
 /// Whole resources are left out: the fields that change say what matters, and `--out` keeps the rest.
-fn json(plan: &v1::PlanResponse) -> String {
+fn whole(plan: &v1::PlanResponse, format: manifest::Format) -> String {
     let mut plan = plan.clone();
     for change in &mut plan.changes {
         change.before = None;
@@ -142,5 +136,5 @@ fn json(plan: &v1::PlanResponse) -> String {
             (resource.spec, resource.status) = (None, None);
         }
     }
-    manifest::message("driftless.v1.PlanResponse", &plan.encode_to_vec(), manifest::Format::Json)
+    manifest::message("driftless.v1.PlanResponse", &plan.encode_to_vec(), format)
 }

@@ -8,7 +8,7 @@ use super::history;
 use crate::{
     client::Client,
     exit::Trouble,
-    output,
+    output, vouched,
     words::{self, DEFAULT_NAMESPACE, manifest_kinds},
 };
 
@@ -22,7 +22,7 @@ pub struct Args {
     words: Vec<String>,
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
-    /// A revision, or a time (RFC 3339).
+    /// A revision that was reached, or a time that has come (RFC 3339).
     #[arg(long, value_name = "REVISION|TIME")]
     at: String,
     #[arg(short, long, default_value = "yaml")]
@@ -38,6 +38,7 @@ enum Output {
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let key = words::single(&args.words, &args.namespace)?;
     let at = At::parse(&args.at)?;
+    happened(client, &at).await?;
     let entries = history::entries(client, &key, history::LIMIT_MAX).await?;
     let resource = as_of(&entries, &key, &at)?;
     let format = if args.output == Output::Json { manifest::Format::Json } else { manifest::Format::Yaml };
@@ -65,6 +66,21 @@ impl At {
             Self::Time(time) => entry.time.as_ref().is_some_and(|t| model::Time::from(t) <= model::Time::from(time)),
         }
     }
+}
+
+/// Refuses what is still to come, which the history would answer as if it were now.
+pub async fn happened(client: &Client, at: &At) -> anyhow::Result<()> {
+    let ahead = match at {
+        At::Revision(revision) => {
+            let newest = client.api.head().await?.revision;
+            (*revision > newest.0).then(|| format!("there is no revision {revision} yet: the newest is {newest}"))
+        }
+        At::Time(time) => {
+            let now = vouched::time_of(&*vouched::coordination(client).await?);
+            (model::Time::from(time) > now).then(|| format!("{time} is yet to come: it is {now} by the server's clock"))
+        }
+    };
+    ahead.map_or(Ok(()), |words| bail!(Trouble::NotFound(words)))
 }
 
 /// What the last entry up to there left of the resource. Each write names what it replaced: where that isn't what the

@@ -2,17 +2,22 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use api::v1;
+use api::{manifest, v1};
 use model::Key;
 use prost::Message;
-use prost_reflect::Value;
+use prost_reflect::Value as Field;
+use serde_json::{Value, json};
 
-use super::{history, wait};
+use super::{
+    history, replay,
+    wait::{self, Waiting},
+};
 use crate::{
     client::Client,
     edit,
     exit::Trouble,
-    output, standing,
+    output::{self, Output},
+    vouched,
     words::{self, DEFAULT_NAMESPACE},
 };
 
@@ -31,14 +36,17 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Show how far it is.
+    /// Show how far it is, and which version runs. Exits with 7 where it failed or was rolled back.
     Status {
         service: String,
-        /// Wait until it's complete.
+        /// Wait until it's complete, or has failed.
         #[arg(long)]
         wait: bool,
+        /// How long to wait; then exit with 5.
         #[arg(long, default_value = "5m", value_parser = words::duration)]
         timeout: Duration,
+        #[arg(short, long, default_value = "text")]
+        output: Output,
     },
     /// Replace nothing more until it's resumed. A manifest that leaves spec.rollout.pause out keeps it paused.
     Pause { service: String },
@@ -47,38 +55,74 @@ enum What {
     /// Declare an earlier template again.
     Undo {
         service: String,
-        /// The revision of that declaration, by 'rollout history'; the one before the present where left out.
+        /// To what was declared at that revision, of 'rollout history' or 'history'; to the template before the present one
+        /// where left out.
         #[arg(long, value_name = "REVISION")]
         to: Option<i64>,
     },
-    /// Show the templates that were declared.
-    History { service: String },
+    /// Show the templates that were declared, each where it was last.
+    History {
+        service: String,
+        #[arg(short, long, default_value = "text")]
+        output: Output,
+    },
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let key = |service: &str| words::single(&["service".to_owned(), service.to_owned()], &args.namespace);
     match &args.what {
-        What::Status { service, wait, timeout } => status(client, &key(service)?, *wait, *timeout).await,
+        What::Status { service, wait, timeout, output } => {
+            status(client, &key(service)?, *wait, *timeout, *output).await
+        }
         What::Pause { service } => pause(client, &key(service)?, true).await,
         What::Resume { service } => pause(client, &key(service)?, false).await,
         What::Undo { service, to } => undo(client, &key(service)?, *to).await,
-        What::History { service } => history(client, &key(service)?).await,
+        What::History { service, output } => history(client, &key(service)?, *output).await,
     }
 }
 
-async fn status(client: &Client, key: &Key, wait: bool, timeout: Duration) -> anyhow::Result<()> {
+async fn status(client: &Client, key: &Key, wait: bool, timeout: Duration, output: Output) -> anyhow::Result<()> {
     let resource = edit::get(client, key).await?;
-    if wait {
-        wait::until(client, vec![resource], &standing::Goal::ready(), wait::Hold::default(), timeout).await?;
-    }
-    let resource = edit::get(client, key).await?;
+    let waited = match wait {
+        true => wait::until(client, vec![resource], &Waiting::rollout(timeout)).await,
+        false => Ok(()),
+    };
+    let resource = vouched::shown(client, vec![edit::get(client, key).await?]).await?.remove(0);
+    output::print(&shown(key, &resource, output)?)?;
+    waited?;
+    wait::failed(&resource).map_or(Ok(()), |failed| Err(failed.into()))
+}
+
+fn shown(key: &Key, resource: &v1::Resource, output: Output) -> anyhow::Result<String> {
     let status = decode::<v1::ServiceStatus>(resource.status.as_ref())?;
+    let spec = decode::<v1::ServiceSpec>(resource.spec.as_ref())?;
+    let version = kinds::service::running(resource);
+    let paused = spec.rollout.is_some_and(|rollout| rollout.pause());
+    if let Some(format) = output.format() {
+        let condition = |c: &v1::Condition| json!({ "type": c.r#type, "status": c.status, "reason": c.reason, "message": c.message });
+        let value = json!({
+            "service": key.name(),
+            "namespace": key.namespace(),
+            "version": version,
+            "declaredVersion": spec.version,
+            "paused": paused,
+            "declaredReplicas": spec.replicas.unwrap_or(1),
+            "replicas": status.replicas,
+            "updatedReplicas": status.updated_replicas,
+            "readyReplicas": status.ready_replicas,
+            "failed": kinds::kind(key.kind()).and_then(|kind| kind.failed(resource)),
+            "conditions": status.conditions.iter().map(condition).collect::<Vec<_>>(),
+        });
+        return Ok(manifest::print(&value, format));
+    }
     let mut text = format!(
-        "{}: {}, {} updated, {} ready\n",
+        "{}: {}{}, {} updated, {} ready{}\n",
         words::short(key),
+        if version.is_empty() { String::new() } else { format!("version {version}, ") },
         kinds::count(usize::try_from(status.replicas).unwrap_or(0), "instance"),
         status.updated_replicas,
-        status.ready_replicas
+        status.ready_replicas,
+        if paused { "; paused, 'driftless rollout resume' goes on" } else { "" },
     );
     for condition in &status.conditions {
         let _ = writeln!(
@@ -87,7 +131,7 @@ async fn status(client: &Client, key: &Key, wait: bool, timeout: Duration) -> an
             condition.r#type, condition.status, condition.reason, condition.message
         );
     }
-    output::print(&text)
+    Ok(text)
 }
 
 fn decode<M: Message + Default>(any: Option<&prost_types::Any>) -> anyhow::Result<M> {
@@ -97,7 +141,7 @@ fn decode<M: Message + Default>(any: Option<&prost_types::Any>) -> anyhow::Resul
 async fn pause(client: &Client, key: &Key, pause: bool) -> anyhow::Result<()> {
     let path = "rollout.pause";
     edit::spec(client, key, "edit", |spec| match pause {
-        true => edit::set(spec, path, Value::Bool(true)),
+        true => edit::set(spec, path, Field::Bool(true)),
         false => edit::clear(spec, path),
     })
     .await?;
@@ -105,6 +149,7 @@ async fn pause(client: &Client, key: &Key, pause: bool) -> anyhow::Result<()> {
 }
 
 /// One declared template.
+#[derive(Clone)]
 struct Version {
     revision: i64,
     time: String,
@@ -113,18 +158,24 @@ struct Version {
     spec: v1::ServiceSpec,
 }
 
-/// Each template once, where it was last declared; oldest first.
-async fn versions(client: &Client, key: &Key) -> anyhow::Result<Vec<Version>> {
+impl Version {
+    /// As people call it.
+    fn name(&self) -> &str {
+        if self.spec.version.is_empty() { &self.hash } else { &self.spec.version }
+    }
+}
+
+/// Every change of template that is kept, oldest first.
+fn declared(entries: &[v1::HistoryEntry], key: &Key) -> anyhow::Result<Vec<Version>> {
     let wire = v1::ResourceKey::from(key);
     let mut versions: Vec<Version> = Vec::new();
-    for entry in history::entries(client, key, history::LIMIT_MAX).await? {
-        let declared = entry.touched.iter().find(|t| t.key.as_ref() == Some(&wire) && entry.verb == "apply");
-        let Some(resource) = declared.and_then(|touched| touched.after.as_ref()) else { continue };
-        let hash = resource.metadata.as_ref().map(|m| m.template_hash.clone()).unwrap_or_default();
+    for entry in entries.iter().filter(|entry| entry.verb == "apply") {
+        let touched = entry.touched.iter().find(|t| t.key.as_ref() == Some(&wire));
+        let Some(resource) = touched.and_then(|touched| touched.after.as_ref()) else { continue };
+        let hash = template_hash(resource);
         if versions.last().is_some_and(|last| last.hash == hash) {
             continue;
         }
-        versions.retain(|version| version.hash != hash);
         versions.push(Version {
             revision: entry.revision,
             time: entry.time.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -136,31 +187,79 @@ async fn versions(client: &Client, key: &Key) -> anyhow::Result<Vec<Version>> {
     Ok(versions)
 }
 
-async fn history(client: &Client, key: &Key) -> anyhow::Result<()> {
-    let titles = ["REVISION", "TEMPLATE", "VERSION", "TIME", "ACTOR"].map(str::to_owned);
-    let row = |v: &Version| {
-        vec![v.revision.to_string(), v.hash.clone(), v.spec.version.clone(), v.time.clone(), v.actor.clone()]
+fn template_hash(resource: &v1::Resource) -> String {
+    resource.metadata.as_ref().map(|metadata| metadata.template_hash.clone()).unwrap_or_default()
+}
+
+/// Each template once, where it was last declared.
+fn distinct(versions: Vec<Version>) -> Vec<Version> {
+    let mut distinct: Vec<Version> = Vec::new();
+    for version in versions {
+        distinct.retain(|other| other.hash != version.hash);
+        distinct.push(version);
+    }
+    distinct
+}
+
+async fn history(client: &Client, key: &Key, output: Output) -> anyhow::Result<()> {
+    let now = edit::get(client, key).await?;
+    let versions = distinct(declared(&history::entries(client, key, history::LIMIT_MAX).await?, key)?);
+    let state = |version: &Version| match (version.hash == template_hash(&now), wait::failed(&now)) {
+        (false, _) => "",
+        (true, None) => "declared",
+        (true, Some(_)) => "failed",
     };
-    let rows: Vec<Vec<String>> = versions(client, key).await?.iter().map(row).collect();
-    output::print(&output::table(&titles, &rows))
+    if let Some(format) = output.format() {
+        let item = |v: &Version| {
+            json!({ "revision": v.revision.to_string(), "template": v.hash, "version": v.spec.version, "time": v.time,
+                "actor": v.actor, "state": state(v) })
+        };
+        let items: Vec<Value> = versions.iter().map(item).collect();
+        return output::print(&manifest::print(&json!({ "items": items }), format));
+    }
+    let titles = ["REVISION", "TEMPLATE", "VERSION", "STATE", "TIME", "ACTOR"].map(str::to_owned);
+    let row = |v: &Version| {
+        let state = state(v).to_owned();
+        vec![v.revision.to_string(), v.hash.clone(), v.spec.version.clone(), state, v.time.clone(), v.actor.clone()]
+    };
+    output::print(&output::table(&titles, &versions.iter().map(row).collect::<Vec<_>>()))
+}
+
+/// What to go back to. `now`: the template that is declared.
+fn chosen<'v>(versions: &'v [Version], key: &Key, now: &str, to: Option<i64>) -> Result<&'v Version, Trouble> {
+    let (found, missing) = match to {
+        Some(revision) => {
+            let oldest = versions.first().map_or_else(
+                || "none is kept".to_owned(),
+                |version| format!("the oldest that is kept is of revision {}", version.revision),
+            );
+            let found = versions.iter().rev().find(|version| version.revision <= revision);
+            (found, format!("no declaration of {} up to revision {revision} is kept; {oldest}", words::short(key)))
+        }
+        None => {
+            let found = versions.iter().rev().find(|version| version.hash != now);
+            (found, format!("the history of {} has no template but the present one", words::short(key)))
+        }
+    };
+    found.ok_or(Trouble::NotFound(missing))
 }
 
 async fn undo(client: &Client, key: &Key, to: Option<i64>) -> anyhow::Result<()> {
-    let now = edit::get(client, key).await?;
-    let hash = now.metadata.map(|m| m.template_hash).unwrap_or_default();
-    let versions = versions(client, key).await?;
-    let chosen = match to {
-        Some(revision) => versions.iter().find(|version| version.revision == revision),
-        None => versions.iter().rev().find(|version| version.hash != hash),
-    };
-    let Some(version) = chosen else {
-        return Err(Trouble::NotFound(format!("the history of {} has no such template", words::short(key))).into());
-    };
+    let now = template_hash(&edit::get(client, key).await?);
+    if let Some(revision) = to {
+        replay::happened(client, &replay::At::Revision(revision)).await?;
+    }
+    let versions = declared(&history::entries(client, key, history::LIMIT_MAX).await?, key)?;
+    let version = chosen(&versions, key, &now, to)?;
+    let (name, shown, revision) = (words::short(key), version.name(), version.revision);
+    if version.hash == now {
+        return output::print(&format!("{name} is declared as {shown} already (since revision {revision})\n"));
+    }
     let earlier = prost_reflect::DynamicMessage::decode(
         api::descriptors().get_message_by_name(kinds::service::SPEC).expect("ours"),
         version.spec.encode_to_vec().as_slice(),
     )?;
-    edit::spec(client, key, "edit", |spec| {
+    let declared = edit::spec(client, key, "edit", |spec| {
         for field in ["template", "version"] {
             let value = earlier.get_field_by_name(field).expect("a Service has it").into_owned();
             edit::set(spec, field, value)?;
@@ -168,6 +267,78 @@ async fn undo(client: &Client, key: &Key, to: Option<i64>) -> anyhow::Result<()>
         Ok(())
     })
     .await?;
-    let shown = if version.spec.version.is_empty() { &version.hash } else { &version.spec.version };
-    output::print(&format!("{} goes back to {shown} (declared at revision {})\n", words::short(key), version.revision))
+    output::print(&format!("{name} goes back to {shown} (declared at revision {revision})\n"))?;
+    if decode::<v1::ServiceSpec>(declared.spec.as_ref())?.rollout.is_some_and(|rollout| rollout.pause()) {
+        output::say(&format!("warning: {name} is paused: nothing is replaced until 'driftless rollout resume'"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(revision: i64, hash: &str) -> Version {
+        let spec = v1::ServiceSpec::default();
+        Version { revision, time: String::new(), actor: String::new(), hash: hash.into(), spec }
+    }
+
+    fn web() -> Key {
+        Key::new("Service", "default", "web")
+    }
+
+    #[test]
+    fn going_back_finds_what_was_declared_at_a_revision_even_if_it_was_declared_again() {
+        let versions = [version(10, "a"), version(20, "b"), version(30, "a"), version(40, "c")];
+        let to = |revision| chosen(&versions, &web(), "c", Some(revision)).map(|found| (found.revision, &*found.hash));
+        assert_eq!(to(10).unwrap(), (10, "a"));
+        assert_eq!(to(25).unwrap(), (20, "b"), "what was so then, whoever wrote that revision");
+        assert_eq!(to(40).unwrap(), (40, "c"), "the present one is found too");
+        let missing = to(9).unwrap_err().to_string();
+        assert_eq!(
+            missing,
+            "no declaration of service/web up to revision 9 is kept; the oldest that is kept is of revision 10"
+        );
+        let before = chosen(&versions, &web(), "c", None).unwrap();
+        assert_eq!(before.revision, 30);
+        assert!(chosen(&versions[3..], &web(), "c", None).is_err_and(|e| e.to_string().contains("no template but")));
+    }
+
+    #[test]
+    fn each_template_is_listed_once_where_it_was_last_declared() {
+        let versions = distinct(vec![version(10, "a"), version(20, "b"), version(30, "a")]);
+        assert_eq!(versions.iter().map(|v| v.revision).collect::<Vec<_>>(), [20, 30]);
+    }
+
+    /// A service at v1 that was declared as v2.
+    fn rolled_back() -> v1::Resource {
+        let spec = v1::ServiceSpec { version: "v2".into(), replicas: Some(2), ..Default::default() };
+        let good = v1::GoodTemplate { version: "v1".into(), template_hash: "old".into(), ..Default::default() };
+        let ready =
+            model::condition("Ready", Some(false), "RolledBack", "rolled back from v2 to v1 because it crashed");
+        let status = v1::ServiceStatus {
+            conditions: vec![ready],
+            replicas: 2,
+            ready_replicas: 2,
+            rolled_back: "new".into(),
+            last_good: Some(good),
+            ..Default::default()
+        };
+        v1::Resource {
+            metadata: Some(v1::Metadata { kind: "Service".into(), name: "web".into(), ..Default::default() }),
+            spec: Some(kinds::any(kinds::service::SPEC, &spec)),
+            status: Some(kinds::any(kinds::service::STATUS, &status)),
+        }
+    }
+
+    #[test]
+    fn what_was_rolled_back_is_shown_as_what_runs_and_ends_as_a_failure() {
+        let text = shown(&web(), &rolled_back(), Output::Text).unwrap();
+        assert!(text.starts_with("service/web: version v1, 2 instances, 0 updated, 2 ready\n"), "{text}");
+        assert!(text.contains("Ready: False (RolledBack): rolled back from v2 to v1 because it crashed"), "{text}");
+        let json: Value = serde_json::from_str(&shown(&web(), &rolled_back(), Output::Json).unwrap()).unwrap();
+        assert_eq!((&json["version"], &json["declaredVersion"]), (&json!("v1"), &json!("v2")));
+        let failed = anyhow::Error::from(wait::failed(&rolled_back()).expect("it failed"));
+        assert_eq!(crate::exit::code(&failed), 7);
+    }
 }

@@ -41,10 +41,47 @@ pub struct Args {
     timeout: Duration,
 }
 
+/// What is waited for, and for how long.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    pub goal: Goal,
+    pub hold: Hold,
+    pub timeout: Duration,
+    pub failure: Failure,
+}
+
+/// What becomes of the wait when a controller judges that what is declared won't come about by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It goes on: somebody may be about to help.
+    MayHeal,
+    /// It ends, as a failure, where that was said after this revision.
+    Ends(Revision),
+}
+
+impl Failure {
+    fn ends(self, said_at: i64) -> bool {
+        matches!(self, Self::Ends(after) if said_at > after.0)
+    }
+}
+
+impl Waiting {
+    /// Patiently, without a hold.
+    pub fn new(goal: Goal, timeout: Duration) -> Self {
+        Self { goal, hold: Hold::default(), timeout, failure: Failure::MayHeal }
+    }
+
+    /// Until a rollout is complete, or has failed.
+    pub fn rollout(timeout: Duration) -> Self {
+        Self { failure: Failure::Ends(Revision::ZERO), ..Self::new(Goal::ready(), timeout) }
+    }
+}
+
 /// How long it must have been ready until that is believed.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Hold {
-    /// How long it must stay ready before that is believed [default: 2s for what has no readiness check, else 0s].
+    /// How long it must stay ready before that is believed [default: 2s for what has no readiness check, else 0s]. A process
+    /// that first crashes later is believed ready until then: give it a readiness check, or rollout.min_ready.
     #[arg(long, value_name = "DURATION", value_parser = words::duration)]
     hold: Option<Duration>,
 }
@@ -60,22 +97,16 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let keys = words::keys(&args.words, &args.namespace)?;
     // Any generation will do: what's declared when the watch starts.
     let wanted = keys.into_iter().map(|key| (key, Wanted::default())).collect();
-    wait(client, wanted, &args.goal, args.hold, args.timeout).await
+    wait(client, wanted, &Waiting { hold: args.hold, ..Waiting::new(args.goal, args.timeout) }).await
 }
 
 /// Waits for these resources, as they were answered by a server: not for an older generation, or another uid.
-pub async fn until(
-    client: &Client,
-    resources: Vec<v1::Resource>,
-    goal: &Goal,
-    hold: Hold,
-    timeout: Duration,
-) -> anyhow::Result<()> {
+pub async fn until(client: &Client, resources: Vec<v1::Resource>, waiting: &Waiting) -> anyhow::Result<()> {
     let wanted = resources.into_iter().map(|r| {
         let metadata = r.metadata.clone().unwrap_or_default();
         (apply::key(&r), Wanted { uid: metadata.uid, revision: metadata.revision, seen: Some(r), ..Wanted::default() })
     });
-    wait(client, wanted.collect(), goal, hold, timeout).await
+    wait(client, wanted.collect(), waiting).await
 }
 
 #[derive(Default)]
@@ -108,15 +139,10 @@ impl Held {
     }
 }
 
-async fn wait(
-    client: &Client,
-    mut wanted: BTreeMap<Key, Wanted>,
-    goal: &Goal,
-    hold: Hold,
-    timeout: Duration,
-) -> anyhow::Result<()> {
+async fn wait(client: &Client, mut wanted: BTreeMap<Key, Wanted>, waiting: &Waiting) -> anyhow::Result<()> {
+    let (goal, timeout) = (&waiting.goal, waiting.timeout);
     let mut progress = Progress::start();
-    let met = tokio::time::timeout(timeout, follow(client, &mut wanted, goal, hold, &mut progress)).await;
+    let met = tokio::time::timeout(timeout, follow(client, &mut wanted, waiting, &mut progress)).await;
     progress.end();
     match met {
         Ok(result) => result,
@@ -139,10 +165,10 @@ fn unmet(key: &Key, wanted: &Wanted, goal: &Goal) -> String {
 async fn follow(
     client: &Client,
     wanted: &mut BTreeMap<Key, Wanted>,
-    goal: &Goal,
-    hold: Hold,
+    waiting: &Waiting,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
+    let goal = &waiting.goal;
     let mut follow = Follow::new(client, filter(wanted.keys()));
     let mut states = Box::pin(vouched::follow(client));
     let mut vouched = Vouched::read(client).await?;
@@ -159,7 +185,7 @@ async fn follow(
         };
         for update in updates {
             match update {
-                Update::Put(resource) => put(wanted, *resource, goal, hold, &vouched, progress)?,
+                Update::Put(resource) => put(wanted, *resource, waiting, &vouched, progress)?,
                 Update::Gone(key) => gone(wanted, &key, goal)?,
                 Update::Complete(revision) => absent(wanted, revision, goal)?,
             }
@@ -201,11 +227,11 @@ fn filter<'a>(keys: impl Iterator<Item = &'a Key>) -> Filter {
 fn put(
     wanted: &mut BTreeMap<Key, Wanted>,
     resource: v1::Resource,
-    goal: &Goal,
-    hold: Hold,
+    waiting: &Waiting,
     vouched: &Vouched,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
+    let goal = &waiting.goal;
     let key = apply::key(&resource);
     let Some(want) = wanted.get_mut(&key) else { return Ok(()) };
     let metadata = resource.metadata.clone().unwrap_or_default();
@@ -218,9 +244,12 @@ fn put(
     want.uid = metadata.uid;
     let shown = vouched.show(resource.clone());
     progress.show(&format!("{} {}", words::short(&key), standing::words(&shown, goal)));
+    if let Some(failed) = failed(&shown).filter(|_| waiting.failure.ends(metadata.revision)) {
+        return Err(failed.into());
+    }
     want.held = match goal.since(&shown) {
         Some(since) if goal.is_ready() => {
-            let (age, hold, now) = (vouched.time().since(since), hold.of(&shown), Instant::now());
+            let (age, hold, now) = (vouched.time().since(since), waiting.hold.of(&shown), Instant::now());
             Some(Held::next(want.held, since, age, hold, now)).filter(|held| held.until > now)
         }
         _ => None,
@@ -230,6 +259,13 @@ fn put(
     }
     want.seen = Some(resource);
     Ok(())
+}
+
+/// The judgement that what is declared won't come about by itself.
+pub fn failed(resource: &v1::Resource) -> Option<Trouble> {
+    let key = apply::key(resource);
+    let words = kinds::kind(key.kind())?.failed(resource)?;
+    Some(Trouble::RolloutFailed(format!("{}: {words}", words::short(&key))))
 }
 
 fn gone(wanted: &mut BTreeMap<Key, Wanted>, key: &Key, goal: &Goal) -> anyhow::Result<()> {

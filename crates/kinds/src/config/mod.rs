@@ -9,7 +9,7 @@ use prost::Message;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    Column, Info, Kind, Rights, Template,
+    Column, Info, Kind, Rights, Template, service,
     text::{Checker, env_name},
     typed,
 };
@@ -67,6 +67,10 @@ impl Kind for ConfigKind {
             Domain::User => Rights { create: true, remove: true, spec: Fields::ALL, ..Rights::NONE },
             Domain::Shard | Domain::Leader | Domain::Agent => Rights::NONE,
         }
+    }
+
+    fn users(&self) -> &'static [&'static str] {
+        &[service::KIND]
     }
 
     fn parse(&self, resource: &v1::Resource) -> Result<Arc<dyn StdAny + Send + Sync>, Violation> {

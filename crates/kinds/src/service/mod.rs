@@ -4,11 +4,11 @@ use std::{any::Any as StdAny, sync::Arc, time::Duration};
 
 use api::v1;
 use bytes::Bytes;
-use model::{Conditions, Domain, Violation, fields::Fields};
+use model::{Conditions, Domain, Key, Violation, fields::Fields};
 
 use prost::Message;
 
-use crate::{Column, Info, Kind, Rights, Shared, Template, instance, typed};
+use crate::{Column, Info, Kind, Rights, Shared, Template, config, instance, typed};
 
 mod admit;
 mod fleet;
@@ -104,6 +104,15 @@ fn still_paused(spec: &Bytes) -> Option<String> {
     paused.then(|| words.to_owned())
 }
 
+/// The version that runs, as people call it.
+pub fn running(resource: &v1::Resource) -> String {
+    let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
+    let status: v1::ServiceStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
+    let generation = resource.metadata.as_ref().map_or(0, |metadata| metadata.generation);
+    let ready = status.conditions.iter().any(|c| c.r#type == READY && c.status == "True");
+    status::version(&spec, &status, ready && status.observed_generation == generation)
+}
+
 pub struct ServiceKind;
 
 impl Kind for ServiceKind {
@@ -140,9 +149,23 @@ impl Kind for ServiceKind {
         }
     }
 
+    fn uses(&self, resource: &v1::Resource) -> Vec<(&'static str, Key)> {
+        let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
+        let namespace = resource.metadata.as_ref().map(|metadata| metadata.namespace.clone()).unwrap_or_default();
+        let from = spec.template.unwrap_or_default().env_from.into_iter();
+        from.map(|from| ("spec.template.env_from", Key::new(config::KIND, &namespace, &from.config))).collect()
+    }
+
     fn proof(&self, resource: &v1::Resource) -> Duration {
         let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
         if spec.replicas == Some(0) { Duration::ZERO } else { instance::proof(spec.template.as_ref()) }
+    }
+
+    fn failed(&self, resource: &v1::Resource) -> Option<String> {
+        let status: v1::ServiceStatus = typed("status", resource.status.as_ref()).ok()?;
+        let metadata = resource.metadata.as_ref()?;
+        let current = status.observed_generation == metadata.generation && metadata.deletion_time.is_none();
+        current.then(|| status::failed(&status)).flatten()
     }
 
     fn row(&self, resource: &v1::Resource) -> Vec<String> {
@@ -150,9 +173,10 @@ impl Kind for ServiceKind {
         let status: v1::ServiceStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
         let metadata = resource.metadata.clone().unwrap_or_default();
         let ready = status.conditions.iter().find(|c| c.r#type == READY);
+        let is_current = status.observed_generation == metadata.generation;
         let word = if metadata.deletion_time.is_some() {
             "Deleting".to_owned()
-        } else if status.observed_generation != metadata.generation {
+        } else if !is_current {
             "Pending".to_owned()
         } else {
             ready.map_or("Pending", |c| if c.status == "True" { "Ready" } else { c.reason.as_str() }).to_owned()
@@ -160,7 +184,7 @@ impl Kind for ServiceKind {
         vec![
             format!("{}/{}", status.ready_replicas, spec.replicas.unwrap_or(1)),
             status.updated_replicas.to_string(),
-            spec.version,
+            running(resource),
             word,
             metadata.revision.to_string(),
             ready.map(|c| c.message.clone()).unwrap_or_default(),

@@ -77,7 +77,7 @@ impl Reconciler for Services {
             .or_else(|| grant(service, &fleet))
             .or_else(|| replace(service, &fleet));
         let going = Going::of(service, &target, ready(&fleet.updated), complete(service, &fleet), view.now);
-        let next = next.unwrap_or_else(|| rest(service, &fleet, &going));
+        let next = next.unwrap_or_else(|| rest(service, &target, &fleet, &going));
         let status = status::of(item, service, &target, &fleet, &going, &next);
         Decision { next, status: Some(template::with_good_whole(any(STATUS, &status), item, &target)) }
     }

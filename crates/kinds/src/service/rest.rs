@@ -9,7 +9,8 @@ use super::{
     fleet::Fleet,
     lost::Patience,
     plan::{complete, ready},
-    target::Going,
+    status,
+    target::{Going, Target},
 };
 use crate::{node, placement, text::count};
 
@@ -17,13 +18,13 @@ use crate::{node, placement, text::count};
 const NODES_NAMED: usize = 3;
 
 /// Nothing to do now: say what it waits for.
-pub fn rest(service: &Service, fleet: &Fleet<'_>, going: &Going) -> Next {
+pub fn rest(service: &Service, target: &Target, fleet: &Fleet<'_>, going: &Going) -> Next {
     let until = match [fleet.wake, going.fails_at.filter(|_| !going.failed)].into_iter().flatten().min() {
         Some(at) => Until::Time(at),
         None => Until::Change,
     };
     if complete(service, fleet) {
-        return complete_rest(service, fleet, until);
+        return complete_rest(service, target, fleet, until);
     }
     if service.pause && !fleet.outdated.is_empty() {
         let words =
@@ -71,7 +72,7 @@ fn and_unheard(service: &Service, fleet: &Fleet<'_>) -> String {
     unheard(service, fleet).map(|why| format!("; {}", why.message)).unwrap_or_default()
 }
 
-fn complete_rest(service: &Service, fleet: &Fleet<'_>, until: Until) -> Next {
+fn complete_rest(service: &Service, target: &Target, fleet: &Fleet<'_>, until: Until) -> Next {
     if !fleet.stopping.is_empty() {
         let names = fleet.stopping.iter().map(|one| one.item.key.clone());
         let words = format!("{} still stopping", count(fleet.stopping.len(), "instance"));
@@ -82,7 +83,16 @@ fn complete_rest(service: &Service, fleet: &Fleet<'_>, until: Until) -> Next {
         let why = Why::new(unheard.reason, words).because_of(unheard.because_of);
         return if fleet.braked { Next::Blocked(why) } else { Next::Wait(until, why) };
     }
-    let why = Why::new("AllReady", format!("{} of {} ready", service.replicas, service.replicas));
+    let ready = format!("{} of {} ready", service.replicas, service.replicas);
+    if !target.is_declared() {
+        let words = status::went_back(service, &target.declared, &service.status.rolled_back_because);
+        let why = Why::new(status::ROLLED_BACK, format!("{ready}; {words}"));
+        return match until {
+            Until::Change => Next::Blocked(why),
+            until => Next::Wait(until, why),
+        };
+    }
+    let why = Why::new("AllReady", ready);
     match until {
         Until::Change => Next::Settled(why),
         until => Next::Wait(until, why),

@@ -13,6 +13,9 @@ use crate::Item;
 
 /// Enough instances are ready for the service to count as up, whatever their template.
 pub const AVAILABLE: &str = "Available";
+/// Reasons of a rollout that failed.
+pub const ROLLED_BACK: &str = "RolledBack";
+const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 pub fn of(
     item: &Item,
@@ -26,17 +29,24 @@ pub fn of(
     let complete = counts.updated == service.replicas && counts.updated_ready == service.replicas && counts.others == 0;
     let gives_up = going.failed && service.auto_rollback && target.is_declared() && has_better(service, target);
     let unheard = unheard(service, fleet);
-    let words = Words { service, target, counts, trouble: fleet.trouble(), unheard, next };
-    let rolled_back = if gives_up { target.declared.clone() } else { kept_rollback(service, target) };
+    let words = Words { service, counts, trouble: fleet.trouble(), unheard, next };
+    let (rolled_back, because) = match gives_up {
+        true => (target.declared.clone(), words.no_progress()),
+        false => kept_rollback(service, target),
+    };
+    let went_back = (!rolled_back.is_empty()).then(|| went_back(service, &rolled_back, &because));
+    let conditions =
+        vec![words.available(), words.progressing(complete, going, &went_back), words.ready(complete, &went_back)];
     v1::ServiceStatus {
         observed_generation: item.metadata().generation,
-        conditions: vec![words.available(), words.progressing(complete, going), words.ready(complete, &rolled_back)],
+        conditions,
         replicas: small(counts.updated + counts.others),
         ready_replicas: small(counts.ready()),
         updated_replicas: if target.is_declared() { small(counts.updated) } else { 0 },
         progress: going.progress.clone().filter(|_| !complete && !gives_up),
         last_good: last_good(service, target, complete),
         rolled_back,
+        rolled_back_because: because,
     }
 }
 
@@ -45,9 +55,24 @@ fn has_better(service: &Service, target: &Target) -> bool {
     service.status.last_good.as_ref().is_some_and(|good| good.template_hash != target.hash)
 }
 
-/// Forgotten as soon as something else is declared.
-fn kept_rollback(service: &Service, target: &Target) -> String {
-    if service.status.rolled_back == target.declared { target.declared.clone() } else { String::new() }
+/// Which template was given up, and why. Forgotten as soon as something else is declared.
+fn kept_rollback(service: &Service, target: &Target) -> (String, String) {
+    let known = &service.status;
+    match known.rolled_back == target.declared {
+        true => (known.rolled_back.clone(), known.rolled_back_because.clone()),
+        false => Default::default(),
+    }
+}
+
+/// What became of the declared template, whose identity this is, and who can help.
+pub fn went_back(service: &Service, declared: &str, because: &str) -> String {
+    let good = service.status.last_good.clone().unwrap_or_default();
+    let (from, to) = (service.version.as_str(), good.version.as_str());
+    // By their names, if those tell them apart.
+    let named = from != to && !from.is_empty() && !to.is_empty();
+    let (from, to) = if named { (from, to) } else { (declared, good.template_hash.as_str()) };
+    let because = if because.is_empty() { "it missed its progress deadline" } else { because };
+    format!("rolled back from {from} to {to} because {because}; declare a fix to try again")
 }
 
 fn last_good(service: &Service, target: &Target, complete: bool) -> Option<v1::GoodTemplate> {
@@ -63,7 +88,6 @@ fn last_good(service: &Service, target: &Target, complete: bool) -> Option<v1::G
 
 struct Words<'a> {
     service: &'a Service,
-    target: &'a Target,
     counts: Counts,
     trouble: Option<String>,
     /// What is on nodes that are Unknown.
@@ -105,44 +129,65 @@ impl Words<'_> {
         self.unheard.as_ref().is_some_and(|unheard| unheard.reason == why.reason)
     }
 
-    fn progressing(&self, complete: bool, going: &Going) -> v1::Condition {
-        let (reason, words) = self.state();
+    /// Why the deadline was missed.
+    fn no_progress(&self) -> String {
+        let (_, words) = self.state();
+        format!("no progress within {:?}: {words}", self.service.progress_deadline.unwrap_or_default())
+    }
+
+    fn progressing(&self, complete: bool, going: &Going, went_back: &Option<String>) -> v1::Condition {
         if complete {
-            return condition(PROGRESSING, Some(false), "Complete", "every instance is of the template");
+            let (reason, words) = match went_back {
+                Some(_) => (ROLLED_BACK, "every instance is of the template from before, not of what is declared"),
+                None => ("Complete", "every instance is of the template"),
+            };
+            return condition(PROGRESSING, Some(false), reason, words);
         }
         if going.failed {
-            let words = format!("no progress within {:?}: {words}", self.service.progress_deadline.unwrap_or_default());
-            return condition(PROGRESSING, Some(false), "DeadlineExceeded", words);
+            return condition(PROGRESSING, Some(false), DEADLINE_EXCEEDED, self.no_progress());
         }
+        let (reason, words) = self.state();
         condition(PROGRESSING, Some(true), reason, words)
     }
 
-    fn ready(&self, complete: bool, rolled_back: &str) -> v1::Condition {
+    fn ready(&self, complete: bool, went_back: &Option<String>) -> v1::Condition {
         let (reason, words) = self.state();
-        if !rolled_back.is_empty() {
-            let good = self.service.status.last_good.clone().unwrap_or_default();
-            let words = format!(
-                "the declared template {} missed its progress deadline; went back to {}{}; declare a fix to try again",
-                self.target.declared,
-                good.template_hash,
-                if good.version.is_empty() { String::new() } else { format!(" ({})", good.version) }
-            );
-            return condition(READY, Some(false), "RolledBack", words);
-        }
-        match complete {
+        match (went_back, complete) {
+            (Some(words), _) => condition(READY, Some(false), ROLLED_BACK, words),
             // Nobody knows that they aren't, either.
-            true if self.counts.unheard > 0 => condition(READY, None, reason, words),
-            true => condition(
-                READY,
-                Some(true),
-                "AllReady",
-                format!("{} of {} ready", self.counts.ready(), self.service.replicas),
-            ),
-            false => condition(READY, Some(false), reason, words),
+            (None, true) if self.counts.unheard > 0 => condition(READY, None, reason, words),
+            (None, true) => {
+                let words = format!("{} of {} ready", self.counts.ready(), self.service.replicas);
+                condition(READY, Some(true), "AllReady", words)
+            }
+            (None, false) => condition(READY, Some(false), reason, words),
         }
     }
+}
+
+/// The version that runs: the declared one; the one before, where that was given up; both, while one replaces the other.
+pub fn version(spec: &v1::ServiceSpec, status: &v1::ServiceStatus, ready: bool) -> String {
+    let good = status.last_good.as_ref().map(|good| good.version.as_str()).unwrap_or_default();
+    match (status.rolled_back.is_empty(), ready) {
+        (false, _) => good.to_owned(),
+        (true, false) if !good.is_empty() && good != spec.version => format!("{good}->{}", spec.version),
+        (true, _) => spec.version.clone(),
+    }
+}
+
+/// Why what is declared won't come about unless somebody does something: a judgement of the declared generation.
+pub fn failed(status: &v1::ServiceStatus) -> Option<String> {
+    let said = |condition_type: &str, reason: &str| {
+        let mut all = status.conditions.iter();
+        let found = all.find(|c| c.r#type == condition_type && c.reason == reason && c.status == "False")?;
+        Some(found.message.clone())
+    };
+    said(READY, ROLLED_BACK).or_else(|| said(PROGRESSING, DEADLINE_EXCEEDED))
 }
 
 fn small(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

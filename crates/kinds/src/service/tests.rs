@@ -726,10 +726,16 @@ fn a_rollout_without_progress_fails_at_its_deadline_and_goes_back() {
     with(&world, expect!["stop web-new-2 (Outdated)"]);
     let mut back = fleet(&spec, "old-0+ old-1+");
     set_status(&mut back, &failed);
-    with(&back, expect!["settled (AllReady: 2 of 2 ready)"]);
+    with(
+        &back,
+        expect![
+            "blocked (RolledBack: 2 of 2 ready; rolled back from new to old because no progress within 60s: 2 of 2 ready, 1 updated; declare a fix to try again)"
+        ],
+    );
     let back = status_of(&back);
-    assert_eq!(reason(&back, "Ready"), "RolledBack");
+    assert_eq!((reason(&back, "Ready"), reason(&back, "Progressing")), ("RolledBack".into(), "RolledBack".into()));
     assert_eq!((back.ready_replicas, back.updated_replicas), (2, 0));
+    assert_eq!(back.rolled_back_because, failed.rolled_back_because, "it's still known when all is quiet again");
 }
 
 #[test]

@@ -274,6 +274,26 @@ async fn a_manifest_that_does_not_name_pause_keeps_what_was_paused_and_says_so()
 }
 
 #[tokio::test]
+async fn a_config_that_nobody_declared_is_warned_of() {
+    let server = start().await;
+    let mut spec = spec(1);
+    spec.template.as_mut().unwrap().env_from = vec![v1::EnvFrom { config: "paint".into(), ..Default::default() }];
+    let config = v1::Resource {
+        metadata: Some(v1::Metadata { kind: "Config".into(), name: "paint".into(), ..Default::default() }),
+        spec: Some(any(kinds::config::SPEC, &v1::ConfigSpec::default())),
+        status: None,
+    };
+    let warned = async |resources: Vec<v1::Resource>| {
+        let applied = server.apply(&caller(), request(resources)).await.unwrap();
+        let all = applied.results.into_iter().flat_map(|result| result.warnings);
+        all.filter(|warning| warning.contains("Config/default/paint, which doesn't exist")).count()
+    };
+    assert_eq!(warned(vec![declared("web", &spec)]).await, 1);
+    assert_eq!(warned(vec![declared("web", &spec), config]).await, 0, "declared together, in whatever order");
+    assert_eq!(warned(vec![declared("web", &spec)]).await, 0);
+}
+
+#[tokio::test]
 async fn a_declared_owner_must_exist_and_is_fixed() {
     let server = start().await;
     let owned = |by: &str| {

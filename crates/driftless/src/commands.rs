@@ -49,7 +49,10 @@ enum Command {
     #[command(after_help = "Examples:
   driftless completion bash > /etc/bash_completion.d/driftless
   source <(driftless completion zsh)")]
-    Completion { shell: clap_complete::Shell },
+    Completion {
+        /// Which one.
+        shell: clap_complete::Shell,
+    },
 }
 
 /// What talks to servers.
@@ -209,6 +212,40 @@ mod tests {
     fn the_command_line_is_consistent() {
         command(None).debug_assert();
         command(Some(OsStr::new("a:1"))).debug_assert();
+    }
+
+    /// Every command that does something, with what its help says at the end, or that of the one above it.
+    fn leaves(command: &clap::Command, above: &str, found: &mut Vec<(clap::Command, String)>) {
+        let own = command.get_after_help().map(ToString::to_string).unwrap_or_else(|| above.to_owned());
+        match command.has_subcommands() {
+            true => command.get_subcommands().for_each(|sub| leaves(sub, &own, found)),
+            false => found.push((command.clone(), own)),
+        }
+    }
+
+    #[test]
+    fn every_command_and_argument_is_explained_and_every_verb_has_an_example() {
+        let mut all = command(None);
+        all.build();
+        let mut found = Vec::new();
+        leaves(&all, "", &mut found);
+        let others = ["dev", "server", "controller", "agent", "bench", "help"];
+        for (leaf, after) in &found {
+            let name = leaf.get_bin_name().unwrap_or_default().to_owned();
+            if name.split(' ').any(|word| others.contains(&word)) {
+                continue;
+            }
+            assert!(leaf.get_about().is_some(), "{name} says nothing of itself");
+            for arg in leaf.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                assert!(arg.get_help().is_some(), "{name} says nothing of {}", arg.get_id());
+            }
+            let mut examples = after.lines().filter(|line| line.starts_with("  "));
+            assert!(
+                examples.clone().any(|line| format!("{line} ").contains(&format!("{name} "))),
+                "{name}: no example"
+            );
+            assert!(examples.all(|line| line.len() <= 100), "an example of {name} is broken into two lines");
+        }
     }
 
     #[test]

@@ -15,10 +15,7 @@ pub const CODES: [(u8, &str); 8] = [
     (CONFLICT, "conflict: something changed meanwhile, is being deleted, or is in use"),
     (TIMED_OUT, "timed out waiting"),
     (UNREACHABLE, "no server could be reached"),
-    (
-        ROLLOUT_FAILED,
-        "a rollout failed: it missed its progress deadline, or was rolled back (apply --wait, rollout status)",
-    ),
+    (ROLLOUT_FAILED, "a rollout failed: no progress by its deadline, or rolled back (apply --wait, rollout status)"),
     (CHANGES, "plan: there are changes (0: there are none)"),
 ];
 

@@ -12,9 +12,7 @@ use api::manifest::Format;
 /// How a verb prints what it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
-    /// For eyes.
     Text,
-    /// For programs, as are the fields of the API's messages.
     Yaml,
     Json,
 }

@@ -103,6 +103,16 @@ pub fn single(words: &[String], namespace: &str) -> Result<Key, Trouble> {
     }
 }
 
+/// A name where only one kind is meant; the kind may stand before it: "web", "service/web".
+pub fn of_kind(kind: &'static dyn Kind, word: &str, namespace: &str) -> Result<Key, Trouble> {
+    let meant = kind.info().kind;
+    match word.contains('/').then(|| slashed(word, namespace)) {
+        None => Ok(key(kind, namespace, word)),
+        Some(Ok(named)) if named.kind() == meant => Ok(named),
+        Some(_) => Err(Trouble::Usage(format!("{word:?} should be the name of a {}", meant.to_ascii_lowercase()))),
+    }
+}
+
 /// "service/web", as commands take it.
 pub fn short(key: &Key) -> String {
     format!("{}/{}", key.kind().to_ascii_lowercase(), key.name())
@@ -221,6 +231,17 @@ mod tests {
         assert_eq!(keyed("svc/a/b"), "\"svc/a/b\" should be KIND/NAME");
         assert!(single(&words("svc a b"), "ns").is_err());
         assert!(keys(&words("svc"), "ns").is_err());
+    }
+
+    #[test]
+    fn where_one_kind_is_meant_it_may_be_named() {
+        let read = |word| of_kind(&kinds::service::ServiceKind, word, "ns").map_err(|trouble| trouble.to_string());
+        for word in ["web", "service/web", "svc/web"] {
+            assert_eq!(read(word).map(|key| key.to_string()), Ok("Service/ns/web".to_owned()), "{word}");
+        }
+        for word in ["node/web", "nonsense/web", "service/", "service/a/b"] {
+            assert_eq!(read(word), Err(format!("{word:?} should be the name of a service")));
+        }
     }
 
     #[test]

@@ -26,9 +26,10 @@ const NAMES: usize = 5;
   driftless delete service web
   driftless delete service/web service/api --no-wait
   driftless delete -f examples/web.yaml
-  driftless delete service web --drop-finalizer backup    'driftless why service web' says what holds a deletion
+  driftless delete config paint --force
+  driftless delete service web --drop-finalizer backup    'driftless why' says what holds a deletion
 
-Deleting what doesn't exist is no failure. A Config that services use is not deleted (exit 4), unless they are deleted by
+Deleting what doesn't exist is no failure. A Config that services use is not deleted (exit 4), unless they are deleted by \
 the same command, or by --force.")]
 pub struct Args {
     /// KIND NAME..., or KIND/NAME...
@@ -37,6 +38,7 @@ pub struct Args {
     /// Delete what a manifest declares.
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-", conflicts_with = "words")]
     files: Vec<String>,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     /// Instances go at once, whatever their service's disruption budget says; else deleting one asks for its eviction.

@@ -29,6 +29,7 @@ pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
 }

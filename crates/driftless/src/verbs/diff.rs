@@ -24,6 +24,7 @@ pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     /// A revision, or a time (RFC 3339).
@@ -32,6 +33,7 @@ pub struct Args {
     /// A revision, or a time; now where left out.
     #[arg(long, value_name = "REVISION|TIME")]
     to: Option<String>,
+    /// Text is for eyes, YAML and JSON for programs.
     #[arg(short, long, default_value = "text")]
     output: Output,
 }

@@ -41,27 +41,30 @@ pub enum Output {
   driftless get instances -w
   driftless get all -A
   driftless get service/web node/n1 -o json
-  driftless get shards                       who looks after which shard, since when, and when it was last swept
+  driftless get shards                       who looks after which shard, and when it was last swept
   driftless get members                      everybody with a session: controllers, agents
   driftless get leader
 
 A service whose shard wasn't swept for two intervals is shown as Unknown (reason NotChecked).
 
-JSON and YAML are a stable interface: the canonical protobuf JSON mapping of the API's messages. One named resource is
-printed as itself, anything else as {\"items\": [...], \"revision\": \"...\"}. With -w, -o json prints one line an event:
-{\"event\": \"put\", \"resource\": {...}} or {\"event\": \"deleted\", \"kind\": ..., \"namespace\": ..., \"name\": ...}.
+JSON and YAML are a stable interface: the canonical protobuf JSON mapping of the API's messages. One named resource is \
+printed as itself, anything else as {\"items\": [...], \"revision\": \"...\"}. With -w, -o json prints one line an event: \
+{\"event\": \"put\", \"resource\": {...}} or {\"event\": \"deleted\", \"kind\": ..., \"namespace\": ..., \"name\": ...}. \
 Shards are {\"items\": [{\"shard\", \"owner\", \"session\", \"epoch\", \"age\" (seconds), \"queueDepth\", \"lastSweep\", \"unownedSince\"}, ...]}.")]
 pub struct Args {
     /// KIND, KIND,KIND, all, KIND NAME..., KIND/NAME..., shards, members, or leader.
     #[arg(required = true, value_name = "KIND [NAME]")]
     words: Vec<String>,
+    /// Tables are for eyes, the others for programs; wide tables have more columns, name only names.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// Label selector, e.g. 'app=web,tier!=db'.
-    #[arg(short = 'l', long, default_value = "")]
+    #[arg(short = 'l', long, default_value = "", hide_default_value = true)]
     selector: String,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
+    /// Of every namespace.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
     /// Go on and show every change.

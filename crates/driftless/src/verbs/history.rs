@@ -28,12 +28,13 @@ const NAMES: usize = 3;
   driftless history service web --since 10m -o json
   driftless history -f
 
-Without a name: everything. A change that differs from earlier ones in counters and times alone (a crash loop's) takes
+Without a name: everything. A change that differs from earlier ones in counters and times alone (a crash loop's) takes \
 their place: it is told with how many they were, and since which revision.")]
 pub struct Args {
     /// KIND NAME, or KIND/NAME; everything where left out.
     #[arg(value_name = "KIND NAME")]
     words: Vec<String>,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     /// The newest so many.

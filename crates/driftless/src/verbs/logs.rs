@@ -15,7 +15,7 @@ use crate::{
 #[command(after_help = "Examples:
   driftless logs web-3f9a-0
   driftless logs web-3f9a-0 -f --tail 10
-  driftless logs web-3f9a-0 --since 10m                 also with a time, as in --since 2026-01-31T08:00:00Z
+  driftless logs web-3f9a-0 --since 10m                 or since a time: 2026-01-31T08:00:00Z
   driftless logs web-3f9a-0 --previous --tail 20        what it wrote before it was last restarted
   driftless logs $(driftless get instances -l app=web -o name | head -1)")]
 pub struct Args {
@@ -34,6 +34,7 @@ pub struct Args {
     /// Only the last lines.
     #[arg(long, value_name = "LINES", allow_negative_numbers = true, value_parser = words::number(0..=i32::MAX))]
     tail: Option<i32>,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
 }

@@ -17,6 +17,7 @@ use crate::{client::Client, edit, output, standing, words};
 Nothing moves back by itself to a node that is uncordoned: what runs elsewhere stays there, and the node takes part again
 in what is placed from then on (a rollout, a scale, a replacement).")]
 pub struct Args {
+    /// Its name.
     node: String,
 }
 
@@ -28,6 +29,7 @@ pub struct Args {
 
 The drain goes on in the cluster when this command is ended; 'driftless uncordon n1' takes it back.")]
 pub struct DrainArgs {
+    /// Its name.
     node: String,
     /// How long to wait until nothing is left there.
     #[arg(long, default_value = "5m", value_parser = words::duration)]
@@ -41,14 +43,17 @@ pub struct DrainArgs {
 pub enum NodeVerb {
     /// Vouch for the store, so that the node may stop what the store doesn't assign to it.
     #[command(after_help = "Example:
-  driftless describe node n1          its condition Confirmed says how much runs there that the store doesn't know
+  driftless describe node n1          its condition Confirmed says what the store doesn't know
   driftless node confirm n1
 
-A node stops nothing merely because a store that it doesn't know, an empty or a restored one, doesn't name it. Look first
-whether it's the store that should be there; what isn't assigned to the node is stopped then, at most half of it at a time,
-until nothing of it is left; the condition stays until then. Another store has to be vouched for anew, and so has the same one
+A node stops nothing merely because a store that it doesn't know, an empty or a restored one, doesn't name it. Look first \
+whether it's the store that should be there; what isn't assigned to the node is stopped then, at most half of it at a time, \
+until nothing of it is left; the condition stays until then. Another store has to be vouched for anew, and so has the same one \
 should it miss most of what is there once more.")]
-    Confirm { node: String },
+    Confirm {
+        /// Its name.
+        node: String,
+    },
 }
 
 pub async fn run(client: &Client, verb: NodeVerb) -> anyhow::Result<()> {
@@ -75,7 +80,7 @@ async fn confirm(client: &Client, node: &str) -> anyhow::Result<()> {
 }
 
 fn key(node: &str) -> anyhow::Result<Key> {
-    Ok(words::single(&["node".to_owned(), node.to_owned()], "")?)
+    Ok(words::of_kind(&kinds::node::NodeKind, node, "")?)
 }
 
 pub async fn cordon(client: &Client, args: Args) -> anyhow::Result<()> {

@@ -38,6 +38,7 @@ pub struct Args {
     /// Keep the plan: 'driftless apply FILE' applies it, unless something it was made on has moved.
     #[arg(long, value_name = "FILE")]
     out: Option<std::path::PathBuf>,
+    /// Text is for eyes, YAML and JSON for programs.
     #[arg(short, long, default_value = "text")]
     output: Output,
 }

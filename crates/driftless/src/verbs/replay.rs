@@ -20,11 +20,13 @@ pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     /// A revision that was reached, or a time that has come (RFC 3339).
     #[arg(long, value_name = "REVISION|TIME")]
     at: String,
+    /// Both can be declared again.
     #[arg(short, long, default_value = "yaml")]
     output: Output,
 }

@@ -25,11 +25,13 @@ use crate::{
 #[command(after_help = "Examples:
   driftless rollout status web --wait
   driftless rollout pause web
+  driftless rollout resume web
   driftless rollout history web
   driftless rollout undo web --to 142")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace, global = true)]
     namespace: String,
 }
@@ -38,6 +40,7 @@ pub struct Args {
 enum What {
     /// Show how far it is, and which version runs. Exits with 7 where it failed or was rolled back.
     Status {
+        /// Its name.
         service: String,
         /// Wait until it's complete, or has failed.
         #[arg(long)]
@@ -45,15 +48,23 @@ enum What {
         /// How long to wait; then exit with 5.
         #[arg(long, default_value = "5m", value_parser = words::duration)]
         timeout: Duration,
+        /// Text is for eyes, YAML and JSON for programs.
         #[arg(short, long, default_value = "text")]
         output: Output,
     },
     /// Replace nothing more until it's resumed. A manifest that leaves spec.rollout.pause out keeps it paused.
-    Pause { service: String },
+    Pause {
+        /// Its name.
+        service: String,
+    },
     /// Go on with a paused rollout.
-    Resume { service: String },
+    Resume {
+        /// Its name.
+        service: String,
+    },
     /// Declare an earlier template again.
     Undo {
+        /// Its name.
         service: String,
         /// To what was declared at that revision, of 'rollout history' or 'history'; to the template before the present one
         /// where left out.
@@ -62,14 +73,16 @@ enum What {
     },
     /// Show the templates that were declared, each where it was last.
     History {
+        /// Its name.
         service: String,
+        /// Text is for eyes, YAML and JSON for programs.
         #[arg(short, long, default_value = "text")]
         output: Output,
     },
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
-    let key = |service: &str| words::single(&["service".to_owned(), service.to_owned()], &args.namespace);
+    let key = |service: &str| words::of_kind(&kinds::service::ServiceKind, service, &args.namespace);
     match &args.what {
         What::Status { service, wait, timeout, output } => {
             status(client, &key(service)?, *wait, *timeout, *output).await

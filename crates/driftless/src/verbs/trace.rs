@@ -22,13 +22,14 @@ use crate::{
   driftless trace service web -o json
   driftless trace service/web --trace-ui 'http://127.0.0.1:16686/trace/{trace}'
 
-Needs no tracing backend: it's read from the history. Where one is set up and the trace was sampled, the trace's id leads
+Needs no tracing backend: it's read from the history. Where one is set up and the trace was sampled, the trace's id leads \
 to all of its spans; 'driftless apply --trace' has a change sampled in any case.")]
 pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE)]
+    /// The namespace of what is named.
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,

@@ -32,6 +32,7 @@ pub struct Args {
     /// TYPE=True|False|Unknown.
     #[arg(long = "for", default_value = "ready", value_name = "GOAL", value_parser = Goal::parse)]
     goal: Goal,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
     #[command(flatten)]

@@ -17,15 +17,17 @@ use crate::{
   driftless why service web
   driftless why instance/web-5f3a9c1b20-0 -o json
 
-A controller looks at a resource whenever something of it changes, and at everything once in each sweep. Its looks leave a
-trace where they lead to a step: the last one is told, and when a sweep over everything last ended. What the controllers
+A controller looks at a resource whenever something of it changes, and at everything once in each sweep. Its looks leave a \
+trace where they lead to a step: the last one is told, and when a sweep over everything last ended. What the controllers \
 decide at this moment is worked out by the server that is asked, by the same functions.")]
 pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
+    /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
+    /// Text is for eyes, YAML and JSON for programs.
     #[arg(short, long, default_value = "text")]
     output: Output,
 }

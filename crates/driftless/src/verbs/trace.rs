@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::v1;
+use api::{manifest, v1};
 use model::{Actor, Key, Time, fields};
 use serde_json::{Value, json};
 use telemetry::trace::Context;
@@ -11,7 +11,7 @@ use super::history::{self, LIMIT_MAX};
 use crate::{
     client::Client,
     exit::Trouble,
-    output,
+    output::{self, Output},
     receiver::Tracing,
     words::{self, DEFAULT_NAMESPACE},
 };
@@ -31,14 +31,9 @@ pub struct Args {
     /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
+    /// Text is for eyes, YAML and JSON for programs.
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Text,
-    Json,
 }
 
 pub async fn run(client: &Client, args: Args, tracing: &Tracing) -> anyhow::Result<()> {
@@ -51,9 +46,9 @@ pub async fn run(client: &Client, args: Args, tracing: &Tracing) -> anyhow::Resu
     let context = Context::parse(&first.traceparent);
     let link = context.filter(|context| context.sampled).and_then(|context| tracing.link(&context.trace_id()));
     let change = Change { key: &key, first, steps, context, link };
-    output::print(&match args.output {
-        Output::Text => change.text(),
-        Output::Json => serde_json::to_string_pretty(&change.json())? + "\n",
+    output::print(&match args.output.format() {
+        None => change.text(),
+        Some(format) => manifest::print(&change.json(), format),
     })
 }
 

@@ -17,11 +17,14 @@ use kinds::{
 use model::{Filter, Key, Move, Next, Object, Revision};
 use prost::Message;
 use store::{Caller, Error, Result};
+use tokio::sync::Semaphore;
 
 use crate::{apply, explain, heads::Heads, members::Members, shared::Shared, world};
 
 /// Steps of one plan: a rollout of 10,000 instances one at a time takes about 30,000.
 const STEPS_MAX: usize = 50_000;
+/// Plans computed at once; each keeps a thread busy and holds a copy of its part of the world. More wait for their turn.
+static TURNS: Semaphore = Semaphore::const_new(2);
 
 pub async fn plan(
     shared: &Shared,
@@ -36,6 +39,7 @@ pub async fn plan(
         dry_run: true,
         pins: None,
     };
+    let turn = TURNS.acquire().await.map_err(|error| Error::Corrupt(format!("no plan is possible: {error}")))?;
     let applied = apply::apply(shared, heads, caller, apply).await?;
     let declared: Vec<Key> = applied.results.iter().filter_map(declared_key).collect();
     let (mut world, befores, pins, revision) = {
@@ -50,7 +54,11 @@ pub async fn plan(
     }
     let now = shared.now();
     // It's a computation of up to a second: other calls go on beside it.
-    let simulated = tokio::task::spawn_blocking(move || simulate(world, now));
+    let simulated = tokio::task::spawn_blocking(move || {
+        // Also where the caller has gone meanwhile.
+        let _turn = turn;
+        simulate(world, now)
+    });
     let (taken, settled, services, unsettled) =
         simulated.await.map_err(|error| Error::Corrupt(format!("the plan failed: {error}")))?;
     Ok(v1::PlanResponse {

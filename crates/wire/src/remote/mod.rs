@@ -205,9 +205,11 @@ impl Store for Remote {
         let id = open.session.clone();
         let (session, attach) = Session::open(self.pool.clone(), self.me()?, open).await?;
         // An older stream of it ends only now that this one is open; its attach number is an old one, so that is no crash.
-        if let Some(older) = locked(&self.sessions).insert(id, session) {
+        let mut sessions = locked(&self.sessions);
+        if let Some(older) = sessions.insert(id, session) {
             older.abandon();
         }
+        sessions.retain(|_, session| !session.is_over());
         Ok(attach)
     }
 

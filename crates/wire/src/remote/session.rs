@@ -62,6 +62,11 @@ impl Session {
         self.task.abort();
     }
 
+    /// It ended, in order or not, and nothing brings it back.
+    pub fn is_over(&self) -> bool {
+        self.task.is_finished() || matches!(*self.state.borrow(), State::Ended(_))
+    }
+
     /// The server that its stream is on, and its attach number.
     pub fn attachment(&self) -> Option<(Server, u64)> {
         match &*self.state.borrow() {

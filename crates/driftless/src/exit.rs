@@ -103,9 +103,13 @@ pub fn code(error: &anyhow::Error) -> u8 {
     }
     match error.downcast_ref::<Error>() {
         Some(Error::NotFound(_)) => NOT_FOUND,
-        Some(Error::Conflict { .. } | Error::ClaimConflict { .. } | Error::BeingDeleted(_) | Error::Fenced(_)) => {
-            CONFLICT
-        }
+        Some(
+            Error::Conflict { .. }
+            | Error::ClaimConflict { .. }
+            | Error::BeingDeleted(_)
+            | Error::InUse { .. }
+            | Error::Fenced(_),
+        ) => CONFLICT,
         Some(Error::Unavailable(_)) => UNREACHABLE,
         _ => FAILED,
     }

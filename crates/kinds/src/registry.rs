@@ -127,6 +127,12 @@ pub trait Kind: Send + Sync {
         &[]
     }
 
+    /// What a deletion would take at once from those that are bound to it, while its agent is there; it's refused for that,
+    /// unless it says that it means it.
+    fn in_use(&self, _key: &Key, _bound: &mut dyn Iterator<Item = Key>) -> Option<String> {
+        None
+    }
+
     /// What an agent's report tells of it, for the history; without moving values. `after`: none where its record goes.
     fn news(&self, before: &v1::Resource, after: Option<&v1::Resource>) -> Why {
         changed_condition(before, after).unwrap_or_else(|| Why::new("Observed", "its status was reported"))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::v1;
 use bytes::Bytes;
 use kinds::Kind;
-use model::{Conditions, Domain, Key, Revision, fields::Fields};
+use model::{Conditions, Domain, Filter, Key, Revision, fields::Fields};
 use prost_types::Any;
 use store::{Caller, Error, Note, Result, Write};
 
@@ -18,6 +18,7 @@ use crate::{
     },
     commit::{known_kind, put},
     heads::Heads,
+    members::Members,
     reads::barrier,
     record::Record,
     shared::Shared,
@@ -66,6 +67,7 @@ impl Precondition<'_> {
 pub async fn delete(
     shared: &Shared,
     heads: &Heads,
+    members: &Members,
     caller: &Caller,
     request: v1::DeleteRequest,
 ) -> Result<v1::DeleteResponse> {
@@ -77,6 +79,9 @@ pub async fn delete(
         let step = Step::begin(shared);
         let record = current(shared, heads, &key).await?;
         expected.check(&key, &record)?;
+        if !request.now {
+            unused(shared, members, kind, &key, &record)?;
+        }
         let author = author(shared, caller, Domain::User);
         let before = rights::read(&key, &record)?;
         let after = match asked_to_go(&author, kind, &key, &record, &before, request.now)? {
@@ -94,6 +99,15 @@ pub async fn delete(
             Err(error) => again(shared, &expected, &mut attempt, error)?,
         }
     }
+}
+
+/// Refuses what would pull away the ground from below others. Where no agent is there it has happened already.
+fn unused(shared: &Shared, members: &Members, kind: &dyn Kind, key: &Key, record: &Record) -> Result<()> {
+    let Some(node) = record.node().filter(|node| !members.agents(node).is_empty()) else { return Ok(()) };
+    let cache = shared.cache();
+    let there = Filter { node: node.into(), ..Filter::default() };
+    let mut bound = cache.matching(&there, None).map(|object| object.key);
+    kind.in_use(key, &mut bound).map_or(Ok(()), |message| Err(Error::InUse { key: key.clone(), message }))
 }
 
 /// What a deletion comes to.

@@ -259,7 +259,7 @@ impl Api for Server {
     }
 
     async fn delete(&self, caller: &Caller, request: v1::DeleteRequest) -> Result<v1::DeleteResponse> {
-        byhand::delete(&self.shared, &self.heads, caller, request).await
+        byhand::delete(&self.shared, &self.heads, &self.members, caller, request).await
     }
 
     async fn update_status(

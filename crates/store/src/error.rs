@@ -26,6 +26,9 @@ pub enum Error {
     Denied(String),
     #[error("{0} is being deleted; wait until it is gone, then declare it anew")]
     BeingDeleted(Key),
+    /// Something works by it that a deletion would take it from. It can be done all the same, by saying so.
+    #[error("{key} is in use: {message}")]
+    InUse { key: Key, message: String },
     /// Beyond a bound that is named in the message.
     #[error("too large: {0}")]
     TooLarge(String),
@@ -75,7 +78,9 @@ impl Error {
             Self::Fenced(_) | Self::SessionEnded(_) | Self::WrongIncarnation(_) => Class::Fenced,
             Self::Unavailable(_) => Class::Retry,
             Self::OutcomeUnknown(_) => Class::Unknown,
-            Self::Invalid(_) | Self::Denied(_) | Self::TooLarge(_) | Self::Corrupt(_) => Class::Terminal,
+            Self::Invalid(_) | Self::Denied(_) | Self::InUse { .. } | Self::TooLarge(_) | Self::Corrupt(_) => {
+                Class::Terminal
+            }
         }
     }
 

@@ -34,7 +34,7 @@ pub fn to_status(error: &Error) -> Status {
     let (code, reason) = code_and_reason(error);
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata(error));
     match error {
-        Error::Conflict { key, message } => {
+        Error::Conflict { key, message } | Error::InUse { key, message } => {
             details.set_resource_info(key.kind(), key.text(), "", clip(message));
         }
         Error::NotFound(key) | Error::BeingDeleted(key) => {
@@ -91,6 +91,7 @@ fn code_and_reason(error: &Error) -> (Code, &'static str) {
         Error::Invalid(_) => (Code::InvalidArgument, "INVALID"),
         Error::Denied(_) => (Code::PermissionDenied, "DENIED"),
         Error::BeingDeleted(_) => (Code::FailedPrecondition, "BEING_DELETED"),
+        Error::InUse { .. } => (Code::FailedPrecondition, "IN_USE"),
         Error::TooLarge(_) => (Code::ResourceExhausted, "TOO_LARGE"),
         Error::WrongIncarnation(_) => (Code::FailedPrecondition, "WRONG_INCARNATION"),
         Error::SessionEnded(_) => (Code::FailedPrecondition, "SESSION_ENDED"),
@@ -104,7 +105,9 @@ fn code_and_reason(error: &Error) -> (Code, &'static str) {
 /// The error's parts by name: what `ours` rebuilds it from, and what programs may read.
 fn metadata(error: &Error) -> HashMap<String, String> {
     let parts: Vec<(&str, String)> = match error {
-        Error::Conflict { key, message } => vec![("key", key.text().into()), ("message", clip(message))],
+        Error::Conflict { key, message } | Error::InUse { key, message } => {
+            vec![("key", key.text().into()), ("message", clip(message))]
+        }
         Error::ClaimConflict { claim, message } => vec![("claim", clip(claim)), ("message", clip(message))],
         Error::NotFound(key) | Error::BeingDeleted(key) => vec![("key", key.text().into())],
         Error::Invalid(_) => Vec::new(),
@@ -133,6 +136,7 @@ fn ours(reason: &str, parts: &HashMap<String, String>, violations: Vec<Violation
         "INVALID" => Error::Invalid(violations),
         "DENIED" => Error::Denied(part("message")?),
         "BEING_DELETED" => Error::BeingDeleted(key()?),
+        "IN_USE" => Error::InUse { key: key()?, message: part("message")? },
         "TOO_LARGE" => Error::TooLarge(part("message")?),
         "WRONG_INCARNATION" => Error::WrongIncarnation(part("incarnation")?),
         "SESSION_ENDED" => Error::SessionEnded(part("session")?),
@@ -179,7 +183,7 @@ fn text(status: &Status) -> String {
 
 fn subject(error: &Error) -> String {
     match error {
-        Error::BeingDeleted(key) => key.text().to_owned(),
+        Error::BeingDeleted(key) | Error::InUse { key, .. } => key.text().to_owned(),
         Error::SessionEnded(session) => clip(session),
         Error::WrongIncarnation(incarnation) => clip(incarnation),
         _ => String::new(),

@@ -42,7 +42,12 @@ fn a_node_that_is_deleted_while_its_agent_runs_comes_back_by_itself() {
     let old = uid(&cluster.run(&["get", "node", "n1", "-o", "json"]).ok().json());
     let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
 
-    cluster.run(&["delete", "node", "n1", "--no-wait"]).ok();
+    let refused = cluster.run(&["delete", "node", "n1"]);
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    for said in ["2 instances are bound to it", "driftless drain n1", "driftless delete node n1 --now"] {
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    cluster.run(&["delete", "node", "n1", "--now", "--no-wait"]).ok();
     nodes.until_json("another record of it is ready", LONG, |e| {
         let ready = condition(&e["resource"], "Ready").is_some_and(|c| c["status"] == "True");
         (ready && uid(&e["resource"]) != old).then_some(())
@@ -57,6 +62,7 @@ fn a_node_that_is_deleted_while_its_agent_runs_comes_back_by_itself() {
     processes.iter().for_each(|process| process.wait_gone(LONG));
     let told = cluster.run(&["history", "node", "n1"]).ok().stdout;
     assert!(told.contains("registered again: its record was gone while its agent ran"), "{told}");
+    assert!(!told.contains("DriverWorks"), "nothing was wrong with the node: {told}");
 }
 
 #[test]

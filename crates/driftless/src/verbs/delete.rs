@@ -26,6 +26,7 @@ const NAMES: usize = 5;
   driftless delete service web
   driftless delete service/web service/api --no-wait
   driftless delete -f examples/web.yaml
+  driftless delete node n1    of a machine that is gone; else 'driftless drain n1' first
   driftless delete config paint --force
   driftless delete service web --drop-finalizer backup    'driftless why' says what holds a deletion
 
@@ -41,7 +42,8 @@ pub struct Args {
     /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
-    /// Instances go at once, whatever their service's disruption budget says; else deleting one asks for its eviction.
+    /// Instances go at once, whatever their service's disruption budget says; else deleting one asks for its eviction. A
+    /// node goes although its agent is there: what it runs is replaced at once; else that is refused.
     #[arg(long)]
     now: bool,
     /// Delete what others use, too: a Config that services take their environment from. What they run keeps running, but they

@@ -4,10 +4,10 @@ use std::{any::Any as StdAny, sync::Arc};
 
 use api::v1;
 use bytes::Bytes;
-use model::{Conditions, Domain, Time, Violation, fields::Fields};
+use model::{Conditions, Domain, Key, Time, Violation, fields::Fields};
 use prost::Message;
 
-use crate::{Column, Info, Kind, Rights, Template, typed};
+use crate::{Column, Info, Kind, Rights, Template, instance, typed};
 
 mod plan;
 #[cfg(test)]
@@ -103,6 +103,20 @@ impl Kind for NodeKind {
 
     fn node(&self, resource: &v1::Resource) -> Option<String> {
         resource.metadata.as_ref().map(|m| m.name.clone())
+    }
+
+    fn in_use(&self, key: &Key, bound: &mut dyn Iterator<Item = Key>) -> Option<String> {
+        let instances = bound.filter(|key| key.kind() == instance::KIND).count();
+        let name = key.name();
+        let them = if instances == 1 { "1 instance is" } else { &format!("{instances} instances are") };
+        let refused = || {
+            format!(
+                "its agent is there, and {them} bound to it, which would be given up and replaced at once, whatever their \
+                 services' disruption budgets say; 'driftless drain {name}' moves them away within these, and \
+                 'driftless delete node {name} --now' doesn't wait for that"
+            )
+        };
+        (instances > 0).then(refused)
     }
 
     fn row(&self, resource: &v1::Resource) -> Vec<String> {

@@ -113,6 +113,33 @@ async fn another_machine_cannot_take_a_living_nodes_name() {
 }
 
 #[tokio::test]
+async fn a_node_in_use_is_deleted_only_by_saying_so() {
+    let server = start().await;
+    let (_, instances) = populated(&server, 2).await;
+    let request = v1::DeleteRequest { key: Some((&node()).into()), ..Default::default() };
+    let said = server.delete(&caller(), request.clone()).await.unwrap_err();
+    assert!(matches!(&said, Error::InUse { key, .. } if *key == node()), "{said:?}");
+    let said = said.to_string();
+    assert!(said.contains("2 instances are bound to it") && said.contains("driftless drain n1"), "{said}");
+    get(&server, &node()).await;
+    let now = v1::DeleteRequest { now: true, ..request };
+    assert_eq!(server.delete(&caller(), now).await.unwrap().resource, None);
+    assert_eq!(status_of(&server, &instances[0]).await, v1::InstanceStatus::default());
+}
+
+#[tokio::test]
+async fn a_node_without_an_agent_or_without_instances_is_deleted_at_once() {
+    let server = start().await;
+    let request = v1::DeleteRequest { key: Some((&node()).into()), ..Default::default() };
+    join(&server, "a0", "m1").await.unwrap();
+    assert_eq!(server.delete(&caller(), request.clone()).await.unwrap().resource, None);
+    populated(&server, 2).await;
+    server.end_session("a0", None).await.unwrap();
+    server.end_session("a1", None).await.unwrap();
+    assert_eq!(server.delete(&caller(), request).await.unwrap().resource, None);
+}
+
+#[tokio::test]
 async fn a_registration_needs_a_name_and_the_agents_session() {
     let server = start().await;
     let attach = open_session(&server, "a1", "agent", "n1").await;

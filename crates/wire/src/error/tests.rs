@@ -30,6 +30,7 @@ fn any_error() -> impl Strategy<Value = Error> {
         prop::collection::vec(violation, 0..8).prop_map(Error::Invalid),
         text().prop_map(Error::Denied),
         key().prop_map(Error::BeingDeleted),
+        (key(), text()).prop_map(|(key, message)| Error::InUse { key, message }),
         text().prop_map(Error::TooLarge),
         text().prop_map(Error::WrongIncarnation),
         text().prop_map(Error::SessionEnded),

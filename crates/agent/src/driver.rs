@@ -128,7 +128,26 @@ pub enum FoundRun {
 pub struct Started {
     pub pid: i64,
     pub ports: BTreeMap<String, u16>,
+    pub reached: Reached,
     pub ended: BoxFuture<'static, Ended>,
+}
+
+/// How often a run came up against its limits, as the kernel counts. Time that it was made to wait for CPU isn't among
+/// them: that is what such a limit does all the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Processes and threads that it was refused.
+    pub pids: u64,
+    /// Of its processes that were killed for want of memory.
+    pub memory: u64,
+}
+
+impl Reached {
+    /// Only the magnitude: what grows all the time isn't told anew each time.
+    pub fn rounded(self) -> Self {
+        let magnitude = |n: u64| n.checked_ilog10().map_or(0, |digits| 10_u64.pow(digits));
+        Self { pids: magnitude(self.pids), memory: magnitude(self.memory) }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,6 +231,9 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Which of the limits can't be enforced here, in words; none where all can.
     fn unenforced(&self, limits: &Limits) -> Option<String>;
+
+    /// How often that run came up against the others.
+    async fn reached(&self, target: &Target) -> Reached;
 
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()>;
 

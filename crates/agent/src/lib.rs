@@ -23,6 +23,7 @@ mod crowd;
 pub mod driver;
 mod feed;
 mod health;
+mod limits;
 mod metrics;
 mod node;
 mod outbox;

@@ -8,7 +8,7 @@ use model::Time;
 use crate::{
     Clock,
     assigned::Assigned,
-    driver::{Exit, Found, FoundRun, Id, Launch, Memory, Started, Target},
+    driver::{Exit, Found, FoundRun, Id, Launch, Memory, Reached, Started, Target},
     health::Finding,
     plan::{Backoff, Run, Seen, Stopping, Want},
     status::{self, Facts},
@@ -33,6 +33,8 @@ pub struct Slot {
     /// An action is being done; since when.
     pub busy: Option<Busy>,
     pub unenforced: Option<String>,
+    /// How often it came up against its limits, by its magnitude.
+    pub reached: Reached,
     pub wake: Option<Time>,
     /// Its record had a deletion time.
     pub explicit: bool,
@@ -80,6 +82,7 @@ impl Slot {
             troubles: 0,
             busy: None,
             unenforced: None,
+            reached: Reached::default(),
             wake: None,
             explicit: assigned.deleting,
             stray_stop: false,
@@ -151,6 +154,7 @@ impl Slot {
         self.starting_up = self.template.startup.is_some() && !carried;
         self.pid = started.pid;
         self.memory.ports = started.ports.clone();
+        self.reached = started.reached.rounded();
         self.trouble = None;
         self.works();
     }
@@ -281,6 +285,7 @@ impl Slot {
             starting_up: self.starting_up,
             trouble: self.trouble.as_deref(),
             unenforced: self.unenforced.as_deref(),
+            reached: self.reached,
         };
         v1::InstanceReport {
             key: Some((&self.id.key).into()),

@@ -7,7 +7,7 @@ use api::v1;
 use model::condition;
 
 use crate::{
-    driver::{Exit, How, Memory},
+    driver::{Exit, How, Memory, Reached},
     plan::{self, Backoff, Run, Seen, Want},
 };
 
@@ -22,6 +22,8 @@ pub struct Facts<'a> {
     pub starting_up: bool,
     /// Limits that this node can't enforce, in words.
     pub unenforced: Option<&'a str>,
+    /// How often the present run came up against its limits, by its magnitude.
+    pub reached: Reached,
     /// What is wrong, as the last failing check or the node's trouble says it.
     pub trouble: Option<&'a str>,
 }
@@ -91,6 +93,9 @@ fn conditions(facts: &Facts<'_>, phase: &str, backoff: &Backoff) -> Vec<v1::Cond
     if let Some(unenforced) = facts.unenforced {
         conditions.push(condition("Limited", Some(false), "NotEnforced", unenforced));
     }
+    if matches!(seen.run, Run::Running { .. }) {
+        conditions.extend(reached(facts.reached));
+    }
     conditions.push(match (&seen.run, phase) {
         (_, "Running") if seen.ready => condition("Ready", Some(true), "Running", ""),
         (_, "Running") => condition("Ready", Some(false), "CheckFailing", trouble),
@@ -116,6 +121,26 @@ fn cut(message: String) -> String {
         Some((at, _)) => format!("{}...", &message[..at]),
         None => message,
     }
+}
+
+/// None where it kept within them all the time.
+fn reached(Reached { pids, memory }: Reached) -> Option<v1::Condition> {
+    let processes = |n: u64| if n == 1 { "a process".to_owned() } else { format!("{n} or more processes") };
+    let forks = || {
+        let few = processes(pids);
+        format!("it was refused {few}, having as many as spec.template.resources.limits.pids allows")
+    };
+    let kills = || {
+        let few = processes(memory);
+        format!("it lost {few}, killed for more memory than spec.template.resources.limits.memory allows")
+    };
+    let (reason, message) = match (pids, memory) {
+        (0, 0) => return None,
+        (_, 0) => ("PidsLimit", forks()),
+        (0, _) => ("MemoryLimit", kills()),
+        (_, _) => ("PidsAndMemoryLimit", format!("{}; {}", forks(), kills())),
+    };
+    Some(condition("LimitsReached", Some(true), reason, message))
 }
 
 fn reason(phase: &str) -> &'static str {

@@ -28,7 +28,7 @@ pub use self::contact::Contact;
 use crate::{
     Clock, Config, Metrics,
     assigned::{Assigned, View},
-    driver::{Driver, Ended, Exit, Found, FoundRun, Id, Memory, NodeMemory, Result, StartError, Started},
+    driver::{Driver, Ended, Exit, Found, FoundRun, Id, Memory, NodeMemory, Reached, Result, StartError, Started},
     feed::Feed,
     health::Finding,
     node::Node,
@@ -74,6 +74,7 @@ pub enum Event {
 pub enum News {
     Ended(Ended),
     Found(Finding),
+    Reached(Reached),
 }
 
 /// An action's outcome.
@@ -223,6 +224,7 @@ impl Worker {
                             }
                             slot.found(finding);
                         }
+                        News::Reached(reached) => slot.reached = reached,
                         News::Ended(Ended::Exit(exit)) => slot.ended(exit, self.clock.now()),
                         News::Ended(Ended::Broken) => slot.seen.run = Run::Broken,
                     }

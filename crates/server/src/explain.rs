@@ -7,7 +7,11 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use api::v1;
-use kinds::{Item, RECONCILERS, Scope, View, World, held_by, instance::Instance, node};
+use kinds::{
+    Item, RECONCILERS, Scope, View, World, held_by,
+    instance::{Instance, LIMITS_REACHED},
+    node,
+};
 use model::{Key, LEADER, Next, Revision, Time, Until, Why, shard_claim};
 use store::{Error, HistoryQuery, Result};
 
@@ -105,7 +109,9 @@ fn of_instance(world: &World, item: &Item, instance: &Instance) -> Next {
     }
     let heard = world.agents().contains(&instance.node);
     if instance.ready && heard {
-        return Next::Settled(Why::new("Ready", format!("{} on {}", instance.phase, instance.node)));
+        let running = format!("{} on {}", instance.phase, instance.node);
+        let but = instance.condition(LIMITS_REACHED).map_or_else(String::new, |limits| format!("; {}", limits.message));
+        return Next::Settled(Why::new("Ready", running + &but));
     }
     if instance.ready {
         let words = format!(

@@ -87,6 +87,12 @@ spec:
     }
 }
 
+/// Why, where it came up against one.
+fn limits_reached(status: &Value) -> Option<String> {
+    let resource = serde_json::json!({ "status": status });
+    condition(&resource, "LimitsReached").map(|c| c["reason"].as_str().unwrap_or_default().to_owned())
+}
+
 /// Whether limits can be enforced here; where they can't, that is said instead.
 fn enforced(status: &Value) -> bool {
     let resource = serde_json::json!({ "status": status });
@@ -113,6 +119,11 @@ fn a_fork_bomb_is_held_by_its_limit() {
         for _ in 0..20 {
             assert!(beside.members().len() <= 50);
         }
+        let bomb = beside.status("it's said to be held", |s| limits_reached(s).is_some());
+        assert_eq!((&bomb["ready"], limits_reached(&bomb)), (&true.into(), Some("PidsLimit".into())), "{bomb}");
+        let name = &beside.cluster.instances("bad")[0].name;
+        let why = beside.cluster.run(&["why", "instance", name]).ok().stdout;
+        assert!(why.contains("it was refused 1"), "{why}");
     }
     beside.stops_unnoticed();
 }
@@ -185,6 +196,22 @@ fn one_that_needs_more_memory_than_its_limit_is_said_to_have() {
         assert_eq!((&exit["reason"], &exit["signal"]), (&"OutOfMemory".into(), &9.into()), "{status}");
         let ready = condition(&serde_json::json!({ "status": status }), "Ready").cloned().unwrap_or_default();
         assert!(ready["message"].as_str().is_some_and(|m| m.contains("limits.memory")), "{ready}");
+    }
+    beside.stops_unnoticed();
+}
+
+/// Control groups of version 2 go whole: then it has ended as above, and is started again.
+#[test]
+fn one_that_loses_a_child_for_want_of_memory_is_said_to_have() {
+    let beside = Beside::start();
+    let hog = "python3 -c \"x = bytearray(512 << 20)\" || echo lost\nexec sleep 86400";
+    beside.run(hog, ", resources: { limits: { memory: 64Mi } }");
+    let is_told = |s: &Value| limits_reached(s).is_some() || s["lastExit"]["reason"] == "OutOfMemory";
+    let status = beside.status("it runs", |s| s["phase"] == "Running");
+    if enforced(&status) {
+        let status = beside.status("it lost a child, or ended with it", is_told);
+        let told = limits_reached(&status);
+        assert!(told.is_none_or(|reason| reason == "MemoryLimit"), "{status}");
     }
     beside.stops_unnoticed();
 }

@@ -17,8 +17,8 @@ use tokio::{
 };
 
 use super::{
-    Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogPart, LogStream, Memory, NodeMemory, Result, StartError,
-    Started, Stop, Target, Trouble,
+    Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogPart, LogStream, Memory, NodeMemory, Reached, Result,
+    StartError, Started, Stop, Target, Trouble,
 };
 use crate::{
     Clock,
@@ -92,6 +92,7 @@ struct Instance {
     well: bool,
     /// Nothing ends it.
     hung: bool,
+    reached: Reached,
     pid: i64,
     /// None: it runs.
     exit: watch::Sender<Option<Exit>>,
@@ -122,6 +123,12 @@ impl Sim {
     pub fn hang(&self, key: &Key) {
         let mut machine = self.machine.lock().expect("no holder panics");
         machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.hung = true);
+    }
+
+    /// How often its run came up against its limits.
+    pub fn set_reached(&self, key: &Key, reached: Reached) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.reached = reached);
     }
 
     /// Its disk: while it's full nothing is kept, so nothing is started either.
@@ -182,7 +189,7 @@ impl Instance {
                 _ => Ended::Broken,
             }
         };
-        Started { pid: self.pid, ports: self.memory.ports.clone(), ended: ended.boxed() }
+        Started { pid: self.pid, ports: self.memory.ports.clone(), reached: self.reached, ended: ended.boxed() }
     }
 }
 
@@ -259,6 +266,7 @@ impl Driver for Sim {
             stop: false,
             well: true,
             hung: false,
+            reached: Reached::default(),
             pid: machine.next_pid,
             exit: watch::Sender::new(None),
         };
@@ -288,6 +296,11 @@ impl Driver for Sim {
 
     fn unenforced(&self, _limits: &Limits) -> Option<String> {
         None
+    }
+
+    async fn reached(&self, target: &Target) -> Reached {
+        let machine = self.machine.lock().expect("no holder panics");
+        machine.instances.get(&target.id.uid).map(|instance| instance.reached).unwrap_or_default()
     }
 
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()> {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Agent, Clock, Config,
     agent::LOGS_MAX,
-    driver::{Driver, How, sim},
+    driver::{Driver, How, Reached, sim},
 };
 
 fn phases(world: &World, name: &str) -> Vec<String> {
@@ -310,6 +310,50 @@ async fn a_dead_instance_is_started_anew() {
     world.until_ready(&[key("web-0")]).await;
     world.sim.set_well(&key("web-0"), false);
     world.server.until(|server| server.status(&key("web-0")).unwrap().restarts == 1).await;
+}
+
+/// What it says of its limits, if anything.
+fn limits_reached(world: &World, name: &str) -> Option<(String, String)> {
+    let status = world.server.status(&key(name)).unwrap();
+    let found = status.conditions.into_iter().find(|c| c.r#type == "LimitsReached" && c.status == "True");
+    found.map(|c| (c.reason, c.message))
+}
+
+/// Told by its magnitude, so what goes on all the time isn't told all the time; and gone with the run.
+#[tokio::test(start_paused = true)]
+async fn what_comes_up_against_its_limits_says_so() {
+    let mut world = World::new();
+    let limits = v1::Amounts { pids: 50, memory: "64Mi".into(), ..Default::default() };
+    let resources = v1::Resources { limits: Some(limits), ..Default::default() };
+    world.server.assign(instance("web-0", v1::InstanceTemplate { resources: Some(resources), ..Default::default() }));
+    world.until_ready(&[key("web-0")]).await;
+    assert_eq!(limits_reached(&world, "web-0"), None);
+    for (pids, memory, reason, message) in [
+        (0, 1, "MemoryLimit", "it lost a process, killed for"),
+        (1_234, 1, "PidsAndMemoryLimit", "it was refused 1000 or more processes"),
+        (1_235, 0, "PidsLimit", "it was refused 1000 or more processes"),
+    ] {
+        world.sim.set_reached(&key("web-0"), Reached { pids, memory });
+        world.after(6).await;
+        let said = limits_reached(&world, "web-0").unwrap();
+        assert!(said.0 == reason && said.1.contains(message), "{said:?}");
+    }
+    let reports = world.server.reports(&key("web-0")).len();
+    for pids in 1_235..2_000 {
+        world.sim.set_reached(&key("web-0"), Reached { pids, memory: 0 });
+        world.after(1).await;
+    }
+    assert_eq!(world.server.reports(&key("web-0")).len(), reports);
+
+    world.kill_agent().await;
+    let batches = world.server.batches().len();
+    world.start_agent();
+    world.server.until(|server| server.batches().len() > batches).await;
+    assert!(limits_reached(&world, "web-0").is_some(), "the next agent's first word says it too");
+    world.sim.set_reached(&key("web-0"), Reached::default());
+    assert!(world.sim.crash(&key("web-0"), How::Code(1)));
+    world.server.until(|server| server.status(&key("web-0")).unwrap().restarts == 1).await;
+    assert_eq!(limits_reached(&world, "web-0"), None, "it's another run");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use model::Time;
 
 use crate::{
-    driver::{Exit, How, Memory},
+    driver::{Exit, How, Memory, Reached},
     plan::{Backoff, Run, Seen, Stopping, Want},
     status::{Facts, status},
     template::Restart,
@@ -41,6 +41,7 @@ fn told(want: Want, run: Run, change: impl FnOnce(&mut Seen), trouble: Option<&s
         pid: 7,
         starting_up: false,
         unenforced: None,
+        reached: Reached::default(),
         trouble,
     };
     status(&facts, &Backoff::default())

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{Done, Event, News, START_QUIET, Worker};
 use crate::{
     driver::{Driver, FoundRun, Id, Result, StartError, Started, Stop},
-    health,
+    health, limits,
     plan::{Action, Run},
     slot::Busy,
 };
@@ -180,6 +180,7 @@ impl Worker {
         let Some(slot) = self.slots.get(uid) else { return };
         let (uid, run, target, events) = (uid.clone(), slot.memory.run, slot.target(), self.events.clone());
         let (driver, checked) = (Arc::clone(&self.driver), slot.is_checked());
+        let (reader, limited) = (Arc::clone(&self.driver), target.clone());
         self.tasks.spawn(async move {
             let (tell, mut findings) = mpsc::channel(health::FINDINGS_MAX);
             let checks = async {
@@ -188,12 +189,19 @@ impl Worker {
                 }
                 std::future::pending::<()>().await;
             };
-            let (mut ended, mut checks) = (started.ended, pin!(checks));
+            let (say, mut reached) = mpsc::channel(1);
+            let limits = async {
+                limits::watch(reader, limited, started.reached.rounded(), say).await;
+                std::future::pending::<()>().await;
+            };
+            let (mut ended, mut checks, mut limits) = (started.ended, pin!(checks), pin!(limits));
             loop {
                 let news = tokio::select! {
                     ended = &mut ended => News::Ended(ended),
                     Some(finding) = findings.recv() => News::Found(finding),
+                    Some(reached) = reached.recv() => News::Reached(reached),
                     () = &mut checks => continue,
+                    () = &mut limits => continue,
                 };
                 let last = matches!(news, News::Ended(_));
                 // Nobody listens any more once the agent ends.

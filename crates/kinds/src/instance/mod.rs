@@ -15,6 +15,8 @@ pub const STATUS: &str = "driftless.v1.InstanceStatus";
 pub const PLACED: &str = "Placed";
 /// False where its node can't enforce its limits, which keeps nothing from running.
 const LIMITED: &str = "Limited";
+/// True where it came up against its limits since it was started.
+pub const LIMITS_REACHED: &str = "LimitsReached";
 pub const READY: &str = "Ready";
 /// All that an agent says; "Pending" is also what nobody said anything of.
 pub const PHASES: [&str; 7] = ["Pending", "Starting", "Running", "BackOff", "Stopping", "Finished", "Failed"];

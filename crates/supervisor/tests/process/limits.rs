@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{
-    driver::{Driver, How, Launch, StartError, Stop},
+    driver::{Driver, How, Launch, Reached, StartError, Stop, Target},
     template::Limits,
 };
 use tokio::time::Instant;
@@ -19,6 +19,12 @@ fn bound(mut launch: Launch, stop_after: Duration) -> Launch {
     Arc::make_mut(&mut launch.template).stop_after = Some(stop_after);
     launch.contact_until = Some(Instant::now() + stop_after);
     launch
+}
+
+/// How often its first run came up against its limits.
+async fn reached(driver: &impl Driver, launch: &Launch) -> Reached {
+    let (id, template) = (launch.id.clone(), Arc::clone(&launch.template));
+    driver.reached(&Target { id, run: 1, template, ports: Default::default() }).await
 }
 
 /// Where this machine has no such control groups, it says so, which is then all there is to see.
@@ -48,6 +54,9 @@ async fn what_lost_a_child_for_want_of_memory_and_was_stopped_later_was_stopped(
     // Of version 2 the whole group goes with it; then there is nothing left to be stopped.
     until(|| (std::path::Path::new(&lost).exists() || !is_alive(started.pid as i32)).then_some(())).await;
     if is_alive(started.pid as i32) {
+        // Where nothing is enforced it lives as well.
+        let killed = u64::from(enforced(&driver, &limits));
+        assert_eq!(reached(&driver, &launch).await, Reached { memory: killed, pids: 0 });
         assert_eq!(stop(&driver, &launch, started).await.how, How::Signal(libc::SIGTERM));
     }
 }
@@ -61,10 +70,14 @@ async fn a_fork_bomb_is_contained_and_stopped() {
         return;
     }
     let up = world.path("up").display().to_string();
-    let text = format!("b() {{ b | b & }}; b 2>/dev/null; echo up > {up}; while :; do sleep 0.01 || :; done");
+    let text = format!("b() {{ b | b & }}; b 2>/dev/null; echo up > {up}; exec sleep 60");
     let launch = limited(script(&text), limits);
     let started = driver.start(launch.clone()).await.unwrap();
     world.read("up").await;
+    while reached(&driver, &launch).await.pids == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(reached(&driver, &launch).await.memory, 0);
     driver.stop(&launch.id, Stop::Kill).await.unwrap();
     assert_eq!(exit(started).await.how, How::Signal(libc::SIGKILL));
     let mark = format!("DRIFTLESS_RUN={}.1", launch.id.uid);

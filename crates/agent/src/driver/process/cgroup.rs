@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::template::Limits;
+use crate::{driver::Reached, template::Limits};
 
 /// Where groups are made; nowhere, where they can't be.
 #[derive(Clone, Debug, Default)]
@@ -98,11 +98,35 @@ impl Root {
                 settings.push((root, *version, file, value));
             }
         }
+        // After the limit of memory, which that of both together may not be below.
+        if let (Some(bytes), Some((root, version))) = (limits.memory_bytes, self.controllers.get("memory")) {
+            let file = swap_file(*version);
+            let value = if *version == Version::One { bytes } else { 0 };
+            settings.extend(root.join(file).exists().then(|| (root, *version, file, value.to_string())));
+        }
         settings
+    }
+
+    /// How often the run came up against its limits.
+    pub fn reached(&self, uid: &str, run: u64) -> Reached {
+        let count = |controller: &str, one: &str, two: &str, name: &str| {
+            let (root, version) = self.controllers.get(controller)?;
+            let file = if *version == Version::One { one } else { two };
+            let text = fs::read_to_string(root.join(leaf(uid, run)).join(file)).ok()?;
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().parse().ok())
+        };
+        Reached {
+            pids: count("pids", "pids.events", "pids.events", "max ").unwrap_or(0),
+            memory: count("memory", "memory.oom_control", "memory.events", "oom_kill ").unwrap_or(0),
+        }
     }
 
     /// Which of the limits nothing here can enforce.
     pub fn unenforced(&self, limits: &Limits) -> Option<String> {
+        self.unenforced_with(limits, has_swap())
+    }
+
+    fn unenforced_with(&self, limits: &Limits, has_swap: bool) -> Option<String> {
         let wanted = [
             ("memory", limits.memory_bytes.is_some()),
             ("cpu", limits.cpu_millis.is_some()),
@@ -113,7 +137,14 @@ impl Root {
         let message = || {
             format!("this node can't enforce limits of {}: no control group can be made for them", missing.join(", "))
         };
-        (!missing.is_empty()).then(message)
+        if !missing.is_empty() {
+            return Some(message());
+        }
+        let (root, version) = self.controllers.get("memory").filter(|_| limits.memory_bytes.is_some())?;
+        let swaps = !root.join(swap_file(*version)).exists() && has_swap;
+        swaps.then(|| {
+            "this node can't keep it from swap beyond its limit of memory: its kernel doesn't count that".into()
+        })
     }
 
     /// Only empty groups go.
@@ -121,6 +152,16 @@ impl Root {
         let roots = self.unified.iter().chain(self.controllers.values().map(|(root, _)| root));
         roots.for_each(|root| drop(fs::remove_dir(root.join(leaf(uid, run)))));
     }
+}
+
+/// What limits swap: of version 1 together with memory, of version 2 alone. Kernels may have neither.
+fn swap_file(version: Version) -> &'static str {
+    if version == Version::One { "memory.memsw.limit_in_bytes" } else { "memory.swap.max" }
+}
+
+/// The first line of that file is a title.
+fn has_swap() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
 }
 
 fn leaf(uid: &str, run: u64) -> String {
@@ -164,3 +205,6 @@ impl<'a> Mount<'a> {
         Some(Self { point: mount.split(' ').nth(4)?.into(), kind, options: source.next_back().unwrap_or_default() })
     }
 }
+
+#[cfg(test)]
+mod tests;

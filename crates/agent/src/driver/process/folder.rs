@@ -129,6 +129,14 @@ pub fn mark(dir: &Path, name: &str, there: bool, sync: bool) -> io::Result<()> {
     }
 }
 
+/// With all that is in it. Gone by somebody else's hand is gone.
+pub fn remove(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// Whole or not at all.
 pub fn write(dir: &Path, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.new"));

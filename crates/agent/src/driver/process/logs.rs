@@ -5,13 +5,17 @@ use std::{
     io::{self, Read, Seek, SeekFrom},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::Mutex,
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 
-use super::{folder::Folder, times};
+use super::{
+    folder::{self, Folder},
+    times,
+};
 use crate::driver::{LogPart, LogStream};
 
 /// Of instances that are gone.
@@ -212,43 +216,62 @@ fn seek_lines(file: &mut File, lines: usize) -> io::Result<usize> {
     Ok((found + usize::from(!last)).min(lines))
 }
 
-/// Moves an instance's logs to where those of gone instances are, and lets the oldest go.
-pub fn put_away(data: &Path, folder: &Folder, retention: &Retention) -> io::Result<()> {
-    let name = folder.0.file_name().unwrap_or_default();
-    let kept = data.join("logs");
-    let target = kept.join(name);
-    let newest = folder.newest_run();
-    if newest > 0 && retention.instances > 0 {
-        fs::create_dir_all(&target)?;
-    }
-    for run in newest.saturating_sub(1)..=newest {
-        for (n, file) in names(&folder.run(run), "log").take_while(|name| name.exists()).enumerate() {
-            if target.exists() && file.metadata()?.len() > 0 {
-                fs::rename(&file, target.join(format!("{run}.log.{n}")))?;
-            }
-        }
-    }
-    // Nothing was written, nothing is kept; fails where there is something.
-    let _ = fs::remove_dir(&target);
-    trim(&kept, retention)
+/// Logs of instances that are gone.
+pub struct Kept {
+    dir: PathBuf,
+    retention: Retention,
+    /// One at a time: what one of them lets go another one may be about to count or to remove.
+    turn: Mutex<()>,
 }
 
-fn trim(kept: &Path, retention: &Retention) -> io::Result<()> {
-    let mut logs: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-    for entry in fs::read_dir(kept).into_iter().flatten() {
-        let path = entry?.path();
-        let files = fs::read_dir(&path)?.flatten().filter_map(|f| f.metadata().ok());
-        let bytes = files.map(|m| m.len()).sum();
-        logs.push((path.metadata()?.modified()?, bytes, path));
+impl Kept {
+    pub fn new(data: &Path, retention: Retention) -> Self {
+        Self { dir: data.join("logs"), retention, turn: Mutex::default() }
     }
-    logs.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
-    let mut total = 0;
-    for (n, (time, bytes, path)) in logs.into_iter().enumerate() {
-        total += bytes;
-        let old = time.elapsed().is_ok_and(|age| age > retention.age);
-        if n >= retention.instances || total > retention.bytes || old {
-            fs::remove_dir_all(path)?;
+
+    /// Moves an instance's logs here, and lets the oldest go.
+    pub fn put_away(&self, folder: &Folder) -> io::Result<()> {
+        let _turn = self.turn.lock().expect("no holder panics");
+        let name = folder.0.file_name().unwrap_or_default();
+        let target = self.dir.join(name);
+        let newest = folder.newest_run();
+        if newest > 0 && self.retention.instances > 0 {
+            fs::create_dir_all(&target)?;
         }
+        for run in newest.saturating_sub(1)..=newest {
+            for (n, file) in names(&folder.run(run), "log").take_while(|name| name.exists()).enumerate() {
+                if target.exists() && file.metadata()?.len() > 0 {
+                    fs::rename(&file, target.join(format!("{run}.log.{n}")))?;
+                }
+            }
+        }
+        // Nothing was written, nothing is kept; fails where there is something.
+        let _ = fs::remove_dir(&target);
+        self.trim()
     }
-    Ok(())
+
+    fn trim(&self) -> io::Result<()> {
+        let mut logs: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.dir).into_iter().flatten() {
+            let path = entry?.path();
+            // What somebody has removed meanwhile need not be let go any more.
+            let found = fs::read_dir(&path).and_then(|files| Ok((files, path.metadata()?.modified()?)));
+            let Ok((files, modified)) = found else { continue };
+            let bytes = files.flatten().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum();
+            logs.push((modified, bytes, path));
+        }
+        logs.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
+        let mut total = 0;
+        for (n, (time, bytes, path)) in logs.into_iter().enumerate() {
+            total += bytes;
+            let old = time.elapsed().is_ok_and(|age| age > self.retention.age);
+            if n >= self.retention.instances || total > self.retention.bytes || old {
+                folder::remove(&path)?;
+            }
+        }
+        Ok(())
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,8 +29,8 @@ use self::{
 };
 use crate::{
     driver::{
-        Driver, Exit, Found, FoundRun, Id, Launch, LogPart, LogStream, NodeMemory, Result, StartError, Started, Stop,
-        Target, Trouble,
+        Driver, Exit, Found, FoundRun, Id, Launch, LogPart, LogStream, NodeMemory, Reached, Result, StartError,
+        Started, Stop, Target, Trouble,
     },
     health,
     template::{Limits, Probe},
@@ -167,6 +167,11 @@ impl Driver for Process {
 
     fn unenforced(&self, limits: &Limits) -> Option<String> {
         self.0.config.cgroups.unenforced(limits)
+    }
+
+    async fn reached(&self, target: &Target) -> Reached {
+        let (uid, run) = (Arc::clone(&target.id.uid), target.run);
+        self.blocking(move |runs| runs.config.cgroups.reached(&uid, run)).await
     }
 
     async fn note_ready(&self, id: &Id, ready: bool) -> Result<()> {

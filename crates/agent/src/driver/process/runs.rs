@@ -20,7 +20,7 @@ use super::{
     folder::{self, Folder},
     identity::Identity,
     launch::{self, Launched, Said},
-    logs,
+    logs::Kept,
     ports::Ports,
     reap,
 };
@@ -46,6 +46,7 @@ pub struct Runs {
     supervisors: Mutex<HashMap<Arc<str>, Arc<OwnedFd>>>,
     /// Supervisors that said nothing, and may have ended: the kernel keeps each until its end was asked for.
     unheard: Mutex<Vec<Child>>,
+    kept: Kept,
     /// One agent at a time works in a data dir.
     _lock: File,
 }
@@ -58,7 +59,8 @@ impl Runs {
         fs::create_dir_all(config.data_dir.join("instances"))?;
         let lock = own(&config.data_dir)?;
         let ports = Ports::new(config.ports.clone());
-        Ok(Self { config, ports, supervisors: Mutex::default(), unheard: Mutex::default(), _lock: lock })
+        let kept = Kept::new(&config.data_dir, config.gone_logs);
+        Ok(Self { config, ports, kept, supervisors: Mutex::default(), unheard: Mutex::default(), _lock: lock })
     }
 
     /// Of what runs.
@@ -162,7 +164,8 @@ impl Runs {
         let folder = self.folder(id);
         let (groups, uid, run) = (self.config.cgroups.clone(), id.uid.clone(), memory.run);
         let ended = Box::pin(exit::wait(supervisor, child, folder, run, move || groups.remove(&uid, run)));
-        Started { pid, ports: memory.ports.clone(), ended }
+        let reached = self.config.cgroups.reached(&id.uid, memory.run);
+        Started { pid, ports: memory.ports.clone(), reached, ended }
     }
 
     pub fn start(&self, mut launch: Launch) -> Result<Started, StartError> {
@@ -248,12 +251,12 @@ impl Runs {
             let Some(_lock) = folder.lock()? else {
                 return Err(io::Error::other("something is still kept here"));
             };
-            match logs::put_away(&self.config.data_dir, &folder, &self.config.gone_logs) {
+            match self.kept.put_away(&folder) {
                 // What is gone must not hold the room that the others need.
                 Err(e) if e.kind() == io::ErrorKind::StorageFull => {}
                 kept => kept?,
             }
-            fs::remove_dir_all(&folder.0)?;
+            folder::remove(&folder.0)?;
         }
         self.ports.release(&id.uid);
         Ok(())

@@ -25,6 +25,8 @@ const FAR_PORT: u16 = 7400;
 pub struct Cluster {
     dir: Scratch,
     server: String,
+    /// As `--store` has it; none: an embedded one below `dir`.
+    store: Option<String>,
     /// The control plane's processes, the server first.
     parts: Vec<Part>,
     starts: usize,
@@ -83,6 +85,16 @@ impl Cluster {
         cluster
     }
 
+    /// The same on a store that the test keeps.
+    pub fn of_nodes_on(store: &str, nodes: &[&str]) -> Self {
+        let mut cluster = Self::empty();
+        cluster.store = Some(store.to_owned());
+        cluster.start_control_plane();
+        nodes.iter().for_each(|node| cluster.start_agent(node));
+        cluster.wait_nodes(nodes);
+        cluster
+    }
+
     /// The same, with one more node at the other end of a cable. In a network of the test's own: see `Hub::enter`.
     pub fn of_nodes_and_far(nodes: &[&str], far_node: &str, hub: &mut Hub) -> (Self, Far) {
         let far = hub.connect();
@@ -116,7 +128,7 @@ impl Cluster {
         self.start_controller("c1");
     }
 
-    /// On an embedded store, where it was before if it was killed.
+    /// Where it was before if it was killed, and on the same store.
     pub fn start_server(&mut self) {
         let listen = if self.server.is_empty() { "127.0.0.1:0".to_owned() } else { self.server.clone() };
         let server = self.serve(&listen);
@@ -132,7 +144,8 @@ impl Cluster {
     }
 
     fn serve(&self, listen: &str) -> Part {
-        let store = format!("embedded:{}", self.dir.path().join("store").display());
+        let embedded = || format!("embedded:{}", self.dir.path().join("store").display());
+        let store = self.store.clone().unwrap_or_else(embedded);
         self.part("server", &["server", "--listen", listen, "--store", &store])
     }
 
@@ -199,7 +212,8 @@ impl Cluster {
     }
 
     fn empty() -> Self {
-        Self { dir: Scratch::new(), server: String::new(), parts: Vec::new(), starts: 0, environment: Vec::new() }
+        let (dir, environment) = (Scratch::new(), Vec::new());
+        Self { dir, server: String::new(), store: None, parts: Vec::new(), starts: 0, environment }
     }
 
     fn part(&self, name: &str, arguments: &[&str]) -> Part {

@@ -8,11 +8,12 @@ use std::{
 
 use driftless_tests::{
     Cluster, Lines,
-    cluster::condition,
+    cluster::{Instance, condition},
     processes::{Process, look_until},
     tree,
 };
 use rustix::process::Signal;
+use store_etcd::testing::Etcd;
 
 use crate::watched::{LONG, sleeper, sleeps};
 
@@ -30,47 +31,80 @@ fn pass(lines: &Lines, time: Duration) {
 /// Longer than sessions live, than `lost_after`, than any backoff.
 const DOWN: Duration = Duration::from_secs(60);
 
-/// A node's agent is killed and started anew meanwhile, and one process crashes: its agent alone starts that again.
+/// A cluster without a control plane, and what runs in it all the same.
+struct Outage {
+    cluster: Cluster,
+    before: Vec<Instance>,
+    processes: Vec<Process>,
+    readiness: BTreeSet<String>,
+    /// A process of it crashes meanwhile.
+    crashing: Instance,
+    /// The supervisor that keeps its next run.
+    again: Process,
+}
+
+impl Outage {
+    /// A process crashes, and a node's agent is killed and started anew: that agent alone starts it again.
+    fn begin(mut cluster: Cluster) -> Self {
+        let health = "health: { readiness: { exec: { command: ['true'] } } }, stop_grace";
+        let checked = sleeper("web", 6, 4).replace("stop_grace", health);
+        cluster.apply_with(checked.as_bytes(), &["--wait"]).ok();
+        cluster.apply_with(sleeper("crashing", 1, 0).as_bytes(), &["--wait"]).ok();
+        let before = cluster.instances("web");
+        let crashing = cluster.instances("crashing").remove(0);
+        let processes: Vec<Process> = before.iter().map(|i| cluster.process_of(i)).collect();
+        let readiness = transitions(&cluster);
+        cluster.kill_part("c1");
+        cluster.kill_part("server");
+        cluster.process_of(&crashing).signal(Signal::KILL);
+        let again = look_until("the crashed one runs again", LONG, || {
+            tree::supervisor(&cluster.node_dir(&crashing.node), &crashing, 2).filter(|keeper| keeper.is_alive())
+        });
+        cluster.kill_part("n1");
+        cluster.start_agent("n1");
+        Self { cluster, before, processes, readiness, crashing, again }
+    }
+
+    #[track_caller]
+    fn changes_nothing(&self) {
+        assert!(self.processes.iter().all(|p| p.is_alive()));
+        assert!(self.again.is_alive());
+    }
+
+    fn end(mut self) {
+        self.cluster.start_control_plane();
+        let cluster = &self.cluster;
+        // Both acts of the new one's prove that it looked at everything: it makes one more, and takes it back.
+        for replicas in ["7", "6"] {
+            cluster.run(&["scale", "service", "web", "--replicas", replicas]).ok();
+            cluster.wait_ready("web", "40s");
+        }
+        cluster.wait_ready("crashing", "40s");
+        let after = cluster.instances("web");
+        assert!(self.before.iter().all(|i| after.contains(i)), "{:#?}\n{after:#?}", self.before);
+        let kept = transitions(cluster);
+        assert!(self.readiness.iter().all(|t| kept.contains(t)), "{:?}, {kept:?}", self.readiness);
+        let crashed = cluster.instances("crashing").remove(0);
+        assert_eq!((&crashed.uid, crashed.restarts), (&self.crashing.uid, 1));
+        self.changes_nothing();
+    }
+}
+
+/// On the embedded store and, in the same minute, on etcd, which is down as well.
 #[test]
 fn a_minute_without_a_control_plane_restarts_and_replaces_nothing() {
-    let mut cluster = Cluster::of_nodes(&["n1", "n2"]);
-    let health = "health: { readiness: { exec: { command: ['true'] } } }, stop_grace";
-    let checked = sleeper("web", 6, 4).replace("stop_grace", health);
-    cluster.apply_with(checked.as_bytes(), &["--wait"]).ok();
-    cluster.apply_with(sleeper("crashing", 1, 0).as_bytes(), &["--wait"]).ok();
-    let before = cluster.instances("web");
-    let crashing = cluster.instances("crashing").remove(0);
-    let processes: Vec<Process> = before.iter().map(|i| cluster.process_of(i)).collect();
-    let readiness = transitions(&cluster);
-    cluster.kill_part("c1");
-    cluster.kill_part("server");
+    let runtime = tokio::runtime::Runtime::new().expect("there are threads");
+    let mut etcd = runtime.block_on(Etcd::start());
+    let on_etcd = Cluster::of_nodes_on(&etcd.url(), &["n1", "n2"]);
+    let outages = [Cluster::of_nodes(&["n1", "n2"]), on_etcd].map(Outage::begin);
+    etcd.members[0].kill();
     let down = Instant::now() + DOWN;
-    cluster.process_of(&crashing).signal(Signal::KILL);
-    let again = look_until("the crashed one runs again", LONG, || {
-        tree::supervisor(&cluster.node_dir(&crashing.node), &crashing, 2).filter(|keeper| keeper.is_alive())
-    });
-    cluster.kill_part("n1");
-    cluster.start_agent("n1");
     look_until("a minute passes", 2 * DOWN, || {
-        assert!(processes.iter().all(|p| p.is_alive()));
-        assert!(again.is_alive());
+        outages.iter().for_each(Outage::changes_nothing);
         (Instant::now() > down).then_some(())
     });
-    cluster.start_control_plane();
-    // Both acts of the new one's prove that it looked at everything: it makes one more, and takes it back.
-    for replicas in ["7", "6"] {
-        cluster.run(&["scale", "service", "web", "--replicas", replicas]).ok();
-        cluster.wait_ready("web", "40s");
-    }
-    cluster.wait_ready("crashing", "40s");
-    let after = cluster.instances("web");
-    assert!(before.iter().all(|i| after.contains(i)), "{before:#?}\n{after:#?}");
-    assert!(processes.iter().all(|p| p.is_alive()));
-    let kept = transitions(&cluster);
-    assert!(readiness.iter().all(|t| kept.contains(t)), "a readiness changed: {readiness:?}, {kept:?}");
-    let crashed = cluster.instances("crashing").remove(0);
-    assert_eq!((&crashed.uid, crashed.restarts), (&crashing.uid, 1));
-    assert!(again.is_alive());
+    runtime.block_on(etcd.restart(0));
+    outages.into_iter().for_each(Outage::end);
 }
 
 /// When each of the instances of `web` last became ready, or ceased to be.

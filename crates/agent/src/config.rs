@@ -1,8 +1,16 @@
 //! Everything that can be set, with its default.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use telemetry::trace::Tracer;
+use tokio::sync::Semaphore;
 
 use crate::plan::Backoff;
 
@@ -23,6 +31,32 @@ pub struct Config {
     /// Instances that are started at the same time.
     pub starts_max: usize,
     pub tracer: Tracer,
+    /// What agents of one process have in common.
+    pub together: Arc<Together>,
+}
+
+/// Agents of one process must not ask a server for everything at once, nor say the same thing all together.
+#[derive(Debug)]
+pub struct Together {
+    /// So many attach and register at a time; the others wait for their turn.
+    pub attaching: Semaphore,
+    interruptions: AtomicU64,
+}
+
+impl Together {
+    pub fn new(attaching_max: usize) -> Self {
+        Self { attaching: Semaphore::new(attaching_max), interruptions: AtomicU64::new(0) }
+    }
+
+    /// Counts one more; true: nobody is about to tell of it yet.
+    pub fn interrupted(&self) -> bool {
+        self.interruptions.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Those that weren't told of; from now on they are.
+    pub fn take_interruptions(&self) -> u64 {
+        self.interruptions.swap(0, Ordering::Relaxed)
+    }
 }
 
 impl Config {
@@ -37,6 +71,7 @@ impl Config {
             call_timeout: Duration::from_secs(5),
             starts_max: 8,
             tracer: Tracer::off(),
+            together: Arc::new(Together::new(1)),
         }
     }
 }

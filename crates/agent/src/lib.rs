@@ -41,7 +41,7 @@ mod tests;
 
 pub use agent::Agent;
 pub use clock::Clock;
-pub use config::Config;
+pub use config::{Config, Together};
 pub use crowd::Crowd;
 pub use metrics::{FAMILIES, Metrics};
 pub use plan::Backoff;

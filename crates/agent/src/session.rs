@@ -16,6 +16,9 @@ use crate::{config::Config, redial::Redial, worker::Event};
 /// Beats in one TTL: two may be lost.
 const BEATS: u32 = 3;
 
+/// From the first interruption on, until it's told with all that came after it.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
 /// Under which session reports are committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -51,9 +54,12 @@ impl Keeper {
         let mut redial = Redial::new(self.config.redial_max);
         let mut session = Uuid::new_v4().simple().to_string();
         loop {
+            let turn = self.config.together.attaching.acquire().await.expect("never closed");
             let told = status.borrow().clone();
             let asked = Instant::now();
-            let error = match self.attach(&session, told.clone()).await {
+            let attached = self.attach(&session, told.clone()).await;
+            drop(turn);
+            let error = match attached {
                 Ok(link) => {
                     redial.reset();
                     linked(Some((link, told))).await;
@@ -66,8 +72,20 @@ impl Keeper {
             if matches!(error, Error::SessionEnded(_) | Error::Fenced(_)) {
                 session = Uuid::new_v4().simple().to_string();
             }
-            tracing::warn!(node = %self.config.node, %error, "the node's session is interrupted");
+            self.tell(error);
             redial.pause().await;
+        }
+    }
+
+    /// In one line what happens to the agents of this process at about the same time.
+    fn tell(&self, error: Error) {
+        if self.config.together.interrupted() {
+            let config = Arc::clone(&self.config);
+            tokio::spawn(async move {
+                sleep(TELL_AFTER).await;
+                let (node, interruptions) = (&config.node, config.together.take_interruptions());
+                tracing::warn!(%node, %error, interruptions, "the node's session is interrupted");
+            });
         }
     }
 

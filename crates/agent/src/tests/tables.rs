@@ -6,6 +6,7 @@ use api::v1;
 use model::Time;
 
 use crate::{
+    Together,
     assigned::Assigned,
     driver::{Exit, How, Memory, NodeMemory},
     metrics::Metrics,
@@ -249,6 +250,14 @@ fn absent_fields_get_the_documented_defaults() {
     let nothing = v1::Health { readiness: Some(v1::Check::default()), ..Default::default() };
     let template = v1::InstanceTemplate { health: Some(nothing), ..Default::default() };
     assert_eq!(Template::from(&template).readiness, None);
+}
+
+#[test]
+fn interruptions_of_many_agents_are_told_together() {
+    let together = Together::new(1);
+    let first: Vec<bool> = (0..3).map(|_| together.interrupted()).collect();
+    assert_eq!((first, together.take_interruptions()), (vec![true, false, false], 3));
+    assert!(together.interrupted(), "it's told of again");
 }
 
 fn report(uid: &str, phase: &str) -> v1::InstanceReport {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use ::telemetry::trace::Tracer;
 use agent::{
-    Agent, Clock, Config, Crowd,
+    Agent, Clock, Config, Crowd, Together,
     driver::{Driver, sim},
 };
 use futures::future::try_join_all;
@@ -18,6 +18,10 @@ use crate::client::{self, Servers};
 const NODES_PER_CONNECTION: usize = 250;
 /// Between the starts of two agents, so that a server isn't asked for all their sessions at once.
 const START_PAUSE: Duration = Duration::from_millis(2);
+
+/// Of all of them, attaching and registering at the same time: a server does that about as fast as it can commit, and one
+/// that has more to do than it can answers nobody in time.
+const ATTACHING_MAX: usize = 16;
 
 /// A machine that runs nothing.
 pub fn machine() -> Arc<dyn Driver> {
@@ -32,11 +36,13 @@ pub async fn look_after(
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let tracer = tracer.part("driftless.agent");
+    let together = Arc::new(Together::new(ATTACHING_MAX));
     let names: Vec<String> = (0..count).map(|n| format!("{name}-{n}")).collect();
     let groups = names.chunks(NODES_PER_CONNECTION).enumerate();
     let groups = groups.map(|(n, names)| {
         let first = u32::try_from(n * NODES_PER_CONNECTION).unwrap_or(u32::MAX);
-        look_after_some(servers, names, START_PAUSE * first, &tracer, shutdown.clone())
+        let common = Config { tracer: tracer.clone(), together: Arc::clone(&together), ..Config::new("") };
+        look_after_some(servers, names, START_PAUSE * first, common, shutdown.clone())
     });
     try_join_all(groups).await.map(drop)
 }
@@ -46,12 +52,12 @@ async fn look_after_some(
     servers: &Servers,
     names: &[String],
     after: Duration,
-    tracer: &Tracer,
+    common: Config,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let first = names.first().map_or("", String::as_str);
-    let remote = Arc::new(client::remote(servers, Actor::new("agent", first), tracer.clone())?);
-    let config = |name: &String| Config { tracer: tracer.clone(), ..Config::new(name) };
+    let remote = Arc::new(client::remote(servers, Actor::new("agent", first), common.tracer.clone())?);
+    let config = |name: &String| Config { node: name.clone(), ..common.clone() };
     let agents = names.iter().map(|name| Agent::new(config(name), machine(), remote.clone()));
     let agents: Vec<Agent> = agents.collect();
     remote.serve_logs(Arc::new(agents.iter().map(Agent::logs).collect::<Crowd>()));

@@ -21,6 +21,7 @@ fn a_lost_nodes_instances_are_replaced_and_stopped_when_it_returns() {
     assert_eq!(releases["items"].as_array().map(Vec::len), Some(1), "{releases}");
 
     let gone = cluster.stream(&["get", "releases", "-w", "-o", "json"]);
+    gone.until_json("the release is watched", LONG, |e| (e["event"] == "put").then_some(()));
     cluster.start_agent("n1");
     gone.until_json("the release is cleared", LONG, |e| (e["event"] == "deleted").then_some(()));
     assert!(!process.is_alive(), "the duplicate is stopped before its release is cleared");

@@ -60,6 +60,7 @@ fn a_node_that_was_cut_off_while_the_template_changed_ends_on_the_new_one() {
     assert!(old.is_alive(), "nobody can tell it yet");
 
     let releases = cluster.stream(&["get", "releases", "-w", "-o", "json"]);
+    releases.until_json("the release is watched", LONG, |e| (e["event"] == "put").then_some(()));
     let mut watched = Watched::start(&cluster, 3);
     far.heal();
     releases.until_json("the release is cleared", LONG, |e| (e["event"] == "deleted").then_some(()));

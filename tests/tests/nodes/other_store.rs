@@ -220,7 +220,9 @@ fn an_older_copy_of_the_store_is_found_out_and_stops_nothing() {
         let said = cluster.run(&["get", "services"]);
         (said.code == 6 && said.stderr.contains("STORE_ROLLED_BACK")).then_some(())
     });
-    assert!(cluster.log().contains("restored without `driftless restore`"), "{}", cluster.log());
+    look_until("its log says so", LONG, || {
+        cluster.log().contains("restored without `driftless restore`").then_some(())
+    });
     assert!(processes.iter().all(|p| p.is_alive()));
 
     end_control_plane(&mut cluster);

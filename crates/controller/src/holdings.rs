@@ -52,9 +52,16 @@ impl Busy<'_> {
         &self.claim
     }
 
-    /// The store refused the step.
+    /// The store refused the step. That says nothing of what a later session holds, whose epoch may be the same: in another
+    /// store epochs begin anew.
     pub fn fenced(&self) {
-        self.holdings.end(&self.claim, self.epoch);
+        let Fence::Claim { session, .. } = &self.fence else { return };
+        let mut held = self.holdings.lock();
+        if held.session == *session {
+            held.holds.end(&self.claim, self.epoch);
+            drop(held);
+            self.holdings.changed.notify_one();
+        }
     }
 }
 
@@ -229,3 +236,6 @@ impl Holdings {
         (tenures.shards(), tenures.owned_since_millis())
     }
 }
+
+#[cfg(test)]
+mod tests;

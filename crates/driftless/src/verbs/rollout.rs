@@ -5,7 +5,7 @@ use std::{fmt::Write as _, time::Duration};
 use api::{manifest, v1};
 use model::Key;
 use prost::Message;
-use prost_reflect::Value as Field;
+use prost_reflect::{DynamicMessage, ReflectMessage, Value as Field};
 use serde_json::{Value, json};
 
 use super::{
@@ -168,13 +168,24 @@ struct Version {
     time: String,
     actor: String,
     hash: String,
-    spec: v1::ServiceSpec,
+    version: String,
+    /// The whole spec as it was declared, with fields that this binary doesn't know.
+    spec: Vec<u8>,
 }
 
 impl Version {
     /// As people call it.
     fn name(&self) -> &str {
-        if self.spec.version.is_empty() { &self.hash } else { &self.spec.version }
+        if self.version.is_empty() { &self.hash } else { &self.version }
+    }
+
+    /// Puts what it says of the template in the place of what `spec` says.
+    fn put_into(&self, spec: &mut DynamicMessage) -> anyhow::Result<()> {
+        let earlier = DynamicMessage::decode(spec.descriptor(), self.spec.as_slice())?;
+        for field in ["template", "version"] {
+            edit::set(spec, field, earlier.get_field_by_name(field).expect("a Service has it").into_owned())?;
+        }
+        Ok(())
     }
 }
 
@@ -194,7 +205,8 @@ fn declared(entries: &[v1::HistoryEntry], key: &Key) -> anyhow::Result<Vec<Versi
             time: entry.time.as_ref().map(ToString::to_string).unwrap_or_default(),
             actor: entry.actor.clone(),
             hash,
-            spec: decode(resource.spec.as_ref())?,
+            version: decode::<v1::ServiceSpec>(resource.spec.as_ref())?.version,
+            spec: resource.spec.as_ref().map(|spec| spec.value.clone()).unwrap_or_default(),
         });
     }
     Ok(versions)
@@ -224,7 +236,7 @@ async fn history(client: &Client, key: &Key, output: Output) -> anyhow::Result<(
     };
     if let Some(format) = output.format() {
         let item = |v: &Version| {
-            json!({ "revision": v.revision.to_string(), "template": v.hash, "version": v.spec.version, "time": v.time,
+            json!({ "revision": v.revision.to_string(), "template": v.hash, "version": v.version, "time": v.time,
                 "actor": v.actor, "state": state(v) })
         };
         let items: Vec<Value> = versions.iter().map(item).collect();
@@ -233,7 +245,7 @@ async fn history(client: &Client, key: &Key, output: Output) -> anyhow::Result<(
     let titles = ["REVISION", "TEMPLATE", "VERSION", "STATE", "TIME", "ACTOR"].map(str::to_owned);
     let row = |v: &Version| {
         let state = state(v).to_owned();
-        vec![v.revision.to_string(), v.hash.clone(), v.spec.version.clone(), state, v.time.clone(), v.actor.clone()]
+        vec![v.revision.to_string(), v.hash.clone(), v.version.clone(), state, v.time.clone(), v.actor.clone()]
     };
     output::print(&output::table(&titles, &versions.iter().map(row).collect::<Vec<_>>()))
 }
@@ -268,18 +280,7 @@ async fn undo(client: &Client, key: &Key, to: Option<i64>) -> anyhow::Result<()>
     if version.hash == now {
         return output::print(&format!("{name} is declared as {shown} already (since revision {revision})\n"));
     }
-    let earlier = prost_reflect::DynamicMessage::decode(
-        api::descriptors().get_message_by_name(kinds::service::SPEC).expect("ours"),
-        version.spec.encode_to_vec().as_slice(),
-    )?;
-    let declared = edit::spec(client, key, "edit", |spec| {
-        for field in ["template", "version"] {
-            let value = earlier.get_field_by_name(field).expect("a Service has it").into_owned();
-            edit::set(spec, field, value)?;
-        }
-        Ok(())
-    })
-    .await?;
+    let declared = edit::spec(client, key, "edit", |spec| version.put_into(spec)).await?;
     output::print(&format!("{name} goes back to {shown} (declared at revision {revision})\n"))?;
     if decode::<v1::ServiceSpec>(declared.spec.as_ref())?.rollout.is_some_and(|rollout| rollout.pause()) {
         output::say(&format!("warning: {name} is paused: nothing is replaced until 'driftless rollout resume'"));
@@ -292,8 +293,8 @@ mod tests {
     use super::*;
 
     fn version(revision: i64, hash: &str) -> Version {
-        let spec = v1::ServiceSpec::default();
-        Version { revision, time: String::new(), actor: String::new(), hash: hash.into(), spec }
+        let (time, actor, version) = (String::new(), String::new(), String::new());
+        Version { revision, time, actor, hash: hash.into(), version, spec: Vec::new() }
     }
 
     fn web() -> Key {
@@ -321,6 +322,29 @@ mod tests {
     fn each_template_is_listed_once_where_it_was_last_declared() {
         let versions = distinct(vec![version(10, "a"), version(20, "b"), version(30, "a")]);
         assert_eq!(versions.iter().map(|v| v.revision).collect::<Vec<_>>(), [20, 30]);
+    }
+
+    #[test]
+    fn going_back_brings_what_a_newer_binary_had_declared_and_touches_nothing_else() {
+        let template = v1::InstanceTemplate { command: vec!["old".into()], ..Default::default() };
+        let spec =
+            v1::ServiceSpec { version: "v1".into(), replicas: Some(2), template: Some(template), ..Default::default() };
+        let mut bytes = spec.encode_to_vec();
+        // The template once more, with nothing but field 2000: decoders merge the two.
+        bytes.extend([0x1a, 5, 0x82, 0x7d, 2, b'h', b'i']);
+        let earlier = Version { spec: bytes, ..version(10, "a") };
+
+        let now = v1::ServiceSpec { version: "v2".into(), replicas: Some(7), ..Default::default() };
+        let mut declared = DynamicMessage::new(api::descriptors().get_message_by_name(kinds::service::SPEC).unwrap());
+        declared.merge(now.encode_to_vec().as_slice()).unwrap();
+        earlier.put_into(&mut declared).unwrap();
+        let encoded = declared.encode_to_vec();
+        let read = v1::ServiceSpec::decode(encoded.as_slice()).unwrap();
+        assert_eq!(
+            (&*read.version, read.replicas, read.template.unwrap().command),
+            ("v1", Some(7), vec!["old".into()])
+        );
+        assert!(encoded.windows(5).any(|part| part == [0x82, 0x7d, 2, b'h', b'i']), "{encoded:?}");
     }
 
     /// A service at v1 that was declared as v2.

@@ -51,8 +51,8 @@ impl Agent {
         Arc::new(Logs::new(Arc::clone(&self.driver), Arc::clone(&self.directory)))
     }
 
-    /// Runs until `shutdown`. An error means that it can't go on: the driver can't tell what is here, so nothing was done; or
-    /// a part of the agent panicked. What runs here is left alone in any case.
+    /// Runs until `shutdown`. An error means that it can't go on: the driver can't tell what is here, so nothing was done;
+    /// or a part of the agent panicked. What runs here is left alone in any case.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
         let memory = self.driver.load_node().await?;
         let found = self.driver.observe().await?;

@@ -1,5 +1,5 @@
-//! `driftless cordon`, `uncordon`, `drain`, `node confirm`: what may run on a node. The servers and controllers do the work; a drain goes
-//! on when this program ends.
+//! `driftless cordon`, `uncordon`, `drain`, `node confirm`: what may run on a node. The servers and controllers do the
+//! work; a drain goes on when this program ends.
 
 use std::time::Duration;
 

@@ -151,3 +151,25 @@ async fn a_folder_that_was_just_being_made_is_removed() {
     assert!(driver.observe().await.unwrap().is_empty());
     assert!(!folder.exists());
 }
+
+/// As by an agent that was killed meanwhile: what can't be removed at once stands half removed until the next one comes.
+#[tokio::test]
+async fn a_folder_that_was_just_being_removed_is_not_found_and_removed() {
+    let world = World::new();
+    let launch = script("exit 0");
+    let first = world.driver();
+    exit(first.start(launch.clone()).await.unwrap()).await;
+    let work = world.instance(&launch).join("work");
+    let mount = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&work).status().unwrap();
+    assert!(mount.success());
+    let forgotten = first.forget(&launch.id).await;
+    let removed = world.path("data/removed");
+    let rest = fs::read_dir(&removed).map(|mut rest| rest.next().unwrap().unwrap().path().join("work"));
+    assert!(Command::new("umount").arg(rest.as_ref().unwrap_or(&work)).status().unwrap().success());
+    forgotten.unwrap();
+    assert!(!world.instance(&launch).exists() && removed.exists());
+    assert!(first.observe().await.unwrap().is_empty());
+    drop(first);
+    assert!(world.driver().observe().await.unwrap().is_empty());
+    assert!(!removed.exists());
+}

@@ -10,6 +10,7 @@
 //!     stop                                    there while it is stopped for good
 //!     work/                                   where the program starts
 //!     runs/<n>/{env,supervisor,child,exit,log,log.1,..,times,times.1,..,ready}   of this run and the one before
+//! <data>/removed/<id>/                        was an instance's folder, and is being removed
 //! <data>/logs/<namespace>_<name>_<uid>/       logs of an instance that is gone
 //! ```
 //! Files are replaced whole. They are not synced to the disk unless a promise needs it: most of what they say is void
@@ -126,6 +127,27 @@ pub fn mark(dir: &Path, name: &str, there: bool, sync: bool) -> io::Result<()> {
         Err(e) if !there && e.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(()) if sync => File::open(dir)?.sync_all(),
         done => done,
+    }
+}
+
+/// With all that is in it, and gone in one step: one who is killed meanwhile leaves no folder that tells but half of it. What
+/// can't be removed (somebody has mounted something there) doesn't come back; it's tried again by the next agent.
+pub fn remove_at_once(dir: &Path, removed: &Path) -> io::Result<()> {
+    fs::create_dir_all(removed)?;
+    let target = removed.join(uuid::Uuid::new_v4().simple().to_string());
+    match fs::rename(dir, &target) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        renamed => {
+            renamed?;
+            remove_or_warn(&target);
+        }
+    }
+    Ok(())
+}
+
+pub fn remove_or_warn(dir: &Path) {
+    if let Err(e) = remove(dir) {
+        tracing::warn!(folder = %dir.display(), error = %e, "can't be removed now; tried again when the agent starts again");
     }
 }
 

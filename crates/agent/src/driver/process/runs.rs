@@ -31,6 +31,8 @@ use crate::{
 
 /// There while an instance is stopped for good.
 const STOP: &str = "stop";
+/// Where in the data dir folders go that are being removed.
+const REMOVED: &str = "removed";
 /// How long a supervisor that is just being born may take to write down who it is.
 const BIRTH_MAX: Duration = Duration::from_secs(1);
 const BIRTH_PAUSE: Duration = Duration::from_millis(2);
@@ -58,6 +60,8 @@ impl Runs {
         config.supervisor = std::path::absolute(&config.supervisor)?;
         fs::create_dir_all(config.data_dir.join("instances"))?;
         let lock = own(&config.data_dir)?;
+        // What an agent was killed while it removed.
+        folder::remove_or_warn(&config.data_dir.join(REMOVED));
         let ports = Ports::new(config.ports.clone());
         let kept = Kept::new(&config.data_dir, config.gone_logs);
         Ok(Self { config, ports, kept, supervisors: Mutex::default(), unheard: Mutex::default(), _lock: lock })
@@ -256,7 +260,7 @@ impl Runs {
                 Err(e) if e.kind() == io::ErrorKind::StorageFull => {}
                 kept => kept?,
             }
-            folder::remove(&folder.0)?;
+            folder::remove_at_once(&folder.0, &self.config.data_dir.join(REMOVED))?;
         }
         self.ports.release(&id.uid);
         Ok(())

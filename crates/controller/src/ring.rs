@@ -28,8 +28,10 @@ pub fn assign<'a>(claims: impl Iterator<Item = (&'a str, &'a str)>, members: &[&
     }
     let mut spread = Spread::new(claims, members);
     spread.settle_unowned();
-    spread.relieve();
+    // In this order: what is above the cap goes to whoever has too little. Whoever merely has room would get some of it
+    // once he was seen to have given away his own part of a newcomer's share.
     spread.feed();
+    spread.relieve();
     spread.owners.into_iter().map(|(claim, owner)| (claim.to_owned(), owner.to_owned())).collect()
 }
 
@@ -99,21 +101,6 @@ impl<'a> Spread<'a> {
         roomy.max_by_key(|(member, _)| score(claim, member)).map(|(member, _)| *member)
     }
 
-    /// Members above the cap give away what they score worst for.
-    fn relieve(&mut self) {
-        let above: Vec<(&str, usize)> =
-            self.loads.iter().filter(|(_, l)| **l > self.cap).map(|(m, l)| (*m, l - self.cap)).collect();
-        for (member, excess) in above {
-            let mut own: Vec<&str> = self.owners.iter().filter(|(_, o)| **o == member).map(|(c, _)| *c).collect();
-            own.sort_by_key(|claim| score(claim, member));
-            for claim in own.into_iter().take(excess) {
-                if let Some(best) = self.best_with_room(claim) {
-                    self.give(claim, best);
-                }
-            }
-        }
-    }
-
     /// Members below the floor get, from whoever has most, what they score best for.
     fn feed(&mut self) {
         let hungry: Vec<&str> = self.loads.iter().filter(|(_, l)| **l < self.floor).map(|(m, _)| *m).collect();
@@ -130,10 +117,27 @@ impl<'a> Spread<'a> {
             }
         }
     }
+
+    /// Members above the cap give away what they score worst for.
+    fn relieve(&mut self) {
+        let above: Vec<(&str, usize)> =
+            self.loads.iter().filter(|(_, l)| **l > self.cap).map(|(m, l)| (*m, l - self.cap)).collect();
+        for (member, excess) in above {
+            let mut own: Vec<&str> = self.owners.iter().filter(|(_, o)| **o == member).map(|(c, _)| *c).collect();
+            own.sort_by_key(|claim| score(claim, member));
+            for claim in own.into_iter().take(excess) {
+                if let Some(best) = self.best_with_room(claim) {
+                    self.give(claim, best);
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use xxhash_rust::xxh3::xxh3_64_with_seed;
+
     use super::*;
 
     fn claims(owner: impl Fn(u32) -> String) -> Vec<(String, String)> {
@@ -170,6 +174,30 @@ mod tests {
         let moved: Vec<_> = after.iter().filter(|(claim, owner)| before[*claim] != **owner).collect();
         assert!(moved.iter().all(|(_, owner)| *owner == "d"), "{moved:?}");
         assert_eq!(moved.len(), floor(128, 4));
+    }
+
+    /// Each move is seen, and everything decided anew, before the next one: in whichever order they come, they are the
+    /// newcomer's share and nothing else.
+    #[test]
+    fn a_join_that_is_decided_anew_after_each_move_moves_nothing_else_either() {
+        let before = run(&claims(|_| String::new()), &["a", "b", "c"]);
+        for order in 0..50 {
+            let (mut owners, mut moved) = (before.clone(), 0);
+            loop {
+                let held = claims(|n| owners[&format!("shard-{n}")].clone());
+                let after = run(&held, &["a", "b", "c", "d"]);
+                let due: Vec<_> = after.iter().filter(|(claim, owner)| owners[*claim] != **owner).collect();
+                let Some((claim, owner)) =
+                    due.into_iter().min_by_key(|(claim, _)| xxh3_64_with_seed(claim.as_bytes(), order))
+                else {
+                    break;
+                };
+                assert_eq!(owner, "d", "{claim} after {moved} moves: {:?}", loads(&owners));
+                owners.insert(claim.clone(), owner.clone());
+                moved += 1;
+            }
+            assert_eq!(moved, floor(128, 4), "{:?}", loads(&owners));
+        }
     }
 
     #[test]

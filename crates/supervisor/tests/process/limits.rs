@@ -113,7 +113,8 @@ async fn a_limit_of_cpu_time_is_set() {
 #[tokio::test]
 async fn a_run_bound_to_a_server_ends_without_its_word_and_without_an_agent() {
     let world = World::new();
-    let launch = bound(script("exec sleep 60"), Duration::from_millis(200));
+    // Time enough to start it.
+    let launch = bound(script("exec sleep 60"), Duration::from_secs(3));
     let started = world.driver().start(launch).await.unwrap();
     let exit = exit(started).await;
     assert_eq!(exit.how, How::CutOff);
@@ -124,15 +125,15 @@ async fn a_run_bound_to_a_server_goes_on_at_its_word() {
     let world = World::new();
     let driver = world.driver();
     let began = Instant::now();
-    let launch = bound(script("exec sleep 60"), Duration::from_secs(2));
+    let launch = bound(script("exec sleep 60"), Duration::from_secs(3));
     let started = driver.start(launch.clone()).await.unwrap();
-    let until = began + Duration::from_secs(3);
+    let until = began + Duration::from_secs(4);
     driver.heard(&launch.id, until).await;
     // A word that was overtaken takes nothing back.
     driver.heard(&launch.id, began).await;
     assert_eq!(exit(started).await.how, How::CutOff);
     // It's told in whole milliseconds.
-    assert!(began.elapsed() >= Duration::from_millis(2_999), "it ended after {:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_millis(3_999), "it ended after {:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -55,24 +56,41 @@ async fn the_tail_goes_back_over_rotated_files() {
     assert_eq!(read(&driver, &launch.id, Some(1000)).await, all);
 }
 
+/// A supervisor notes the time once a second at most, in whole milliseconds.
+const NOTED_EVERY: Duration = Duration::from_millis(1_001);
+
+/// When it noted that something was written, in those files.
+fn times(run: &Path, files: &[&str]) -> Vec<SystemTime> {
+    let noted: Vec<u8> = files.iter().flat_map(|name| fs::read(run.join(name)).unwrap_or_default()).collect();
+    let millis = |record: &[u8]| u64::from_le_bytes(record[..8].try_into().unwrap());
+    noted.chunks_exact(16).map(|record| UNIX_EPOCH + Duration::from_millis(millis(record))).collect()
+}
+
 #[tokio::test]
 async fn what_was_written_since_is_told_to_the_second_also_over_rotated_files() {
     let mut world = World::new();
     world.log_bytes = 20;
     let driver = world.driver();
-    let launch = script("echo older; sleep 1.2; echo old; echo as old; sleep 1.2; echo new; echo newer");
-    exit(driver.start(launch.clone()).await.unwrap()).await;
+    let go = world.path("go").display().to_string();
+    let wait = |n: u32| format!("while [ ! -e {go}{n} ]; do sleep 0.01; done");
+    // Each `printf` is one write.
+    let launch =
+        script(&format!("echo older; {}; printf 'old\\nas old\\n'; {}; printf 'new\\nnewer\\n'", wait(1), wait(2)));
+    let started = driver.start(launch.clone()).await.unwrap();
     let run = world.instance(&launch).join("runs/1");
+    // The next is written once a second has passed since the one before was: only then is it noted by itself.
+    for n in [1, 2] {
+        let noted = until(|| times(&run, &["times"]).get(n - 1).copied()).await;
+        until(|| (SystemTime::now() > noted + NOTED_EVERY).then_some(())).await;
+        fs::write(world.path(&format!("go{n}")), "").unwrap();
+    }
+    exit(started).await;
     assert!(run.join("log.1").exists() && run.join("times.1").exists(), "it was rotated");
-    let noted = [fs::read(run.join("times.1")).unwrap(), fs::read(run.join("times")).unwrap()].concat();
-    let millis = |record: &[u8]| u64::from_le_bytes(record[..8].try_into().unwrap());
-    let mut times: Vec<SystemTime> =
-        noted.chunks(16).map(|record| UNIX_EPOCH + Duration::from_millis(millis(record))).collect();
-    times.sort();
+    let noted = times(&run, &["times.1", "times"]);
+    assert_eq!(noted.len(), 4, "one of each write, and one of what went into the next file");
     let since =
         async |since, tail| part(&driver, &launch.id, LogPart { since: Some(since), tail, ..LogPart::default() }).await;
-    let (first, last) = (times[0], *times.last().unwrap());
-    let second = *times.iter().find(|time| **time > first + Duration::from_secs(1)).unwrap();
+    let (first, second, last) = (noted[0], noted[1], noted[3]);
     assert_eq!(since(first, None).await, "older\nold\nas old\nnew\nnewer\n");
     assert_eq!(since(second, None).await, "old\nas old\nnew\nnewer\n");
     assert_eq!(since(last, None).await, "new\nnewer\n");

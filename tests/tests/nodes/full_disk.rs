@@ -4,7 +4,7 @@ use driftless_tests::{
     Cluster, Lines,
     cluster::{Instance, condition},
     disk::Disk,
-    processes::Process,
+    processes::{Process, look_until},
 };
 use serde_json::Value;
 
@@ -97,6 +97,9 @@ fn what_is_deleted_on_a_full_disk_goes_and_makes_room() {
     cluster.apply_with(talker("talker").as_bytes(), &["--wait", "--timeout", "60s"]).ok();
     disk.fill();
     cluster.run(&["delete", "service", "talker", "--timeout", "60s"]).ok();
-    let left = std::fs::read_dir(disk.path().join("instances")).expect("it is there").count();
-    assert_eq!(left, 0, "its folder is gone");
+    // After its record, which goes with the last of its processes.
+    look_until("its folder is gone", LONG, || {
+        let left = std::fs::read_dir(disk.path().join("instances")).expect("it is there").count();
+        (left == 0).then_some(())
+    });
 }

@@ -164,6 +164,8 @@ impl Follower {
         if let Some(ended) = self.check_incarnation().await? {
             return Ok(ended);
         }
+        // What another watch still owed has as much time again with this one.
+        self.lag = None;
         let mut seen = self.store.seen.clone();
         seen.mark_changed();
         loop {

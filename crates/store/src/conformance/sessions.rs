@@ -72,7 +72,7 @@ pub async fn a_beat_renews(setup: Setup) {
     let store = &*setup.store;
     store.open_session(open_briefly(&setup, "a")).await.expect("it opens");
     let opened = Instant::now();
-    while opened.elapsed() < setup.ttl * 3 {
+    while opened.elapsed() < setup.ttl * 2 {
         // 5 beats in each time to live, so that a slow machine may miss some.
         sleep(setup.ttl / 5).await;
         store.beat("a", None).await.expect("it's alive, since it beats");

@@ -24,7 +24,7 @@ mod conforms {
             memory.compact();
             std::future::ready(())
         };
-        Setup::new(faulty, Duration::from_millis(500), compact)
+        Setup::new(faulty, Duration::from_secs(1), compact)
     }
 
     crate::conformance!(async { setup() });

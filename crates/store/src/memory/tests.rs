@@ -16,7 +16,7 @@ pub(crate) fn conformance_setup() -> Setup {
         compacted.compact();
         std::future::ready(())
     };
-    Setup::new(store, Duration::from_millis(500), compact)
+    Setup::new(store, Duration::from_secs(1), compact)
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ fn conformance_setup() -> Setup {
         compacted.compact();
         std::future::ready(())
     };
-    Setup::new(store, Duration::from_millis(500), compact).keeping(dir)
+    Setup::new(store, Duration::from_secs(1), compact).keeping(dir)
 }
 
 mod conforms {

@@ -28,6 +28,9 @@ fn pass(lines: &Lines, time: Duration) {
     }
 }
 
+/// What is written so much later is told apart.
+const NOTED_EVERY: Duration = Duration::from_millis(1_001);
+
 /// Longer than sessions live, than `lost_after`, than any backoff.
 const DOWN: Duration = Duration::from_secs(60);
 
@@ -208,13 +211,18 @@ fn a_store_that_is_not_known_stops_nothing_until_somebody_confirms_it() {
 #[test]
 fn logs_of_the_run_before_and_since_a_time_come_through_the_server() {
     let cluster = Cluster::of_nodes(&["n1"]);
-    let command = "command: [sh, -c, 'echo begin $$$$; sleep 1.5; echo later $$$$; exec sleep 86400']";
-    let talks = sleeper("web", 1, 0).replace("command: [sleep, '86400']", command);
-    assert!(talks.contains(command), "{talks}");
+    let go = cluster.dir().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.02; done", go.display());
+    let command = format!("command: [sh, -c, 'echo begin $$$$; {wait}; echo later $$$$; exec sleep 86400']");
+    let talks = sleeper("web", 1, 0).replace("command: [sleep, '86400']", &command);
+    assert!(talks.contains(&command), "{talks}");
     cluster.apply_with(talks.as_bytes(), &["--wait"]).ok();
     let first = cluster.instances("web").remove(0);
     cluster.run(&["logs", &first.name, "--previous"]).exits(1).says("was never restarted");
     let follow = cluster.stream(&["logs", "-f", &first.name]);
+    follow.until("it has written something", LONG, |line| line.starts_with("begin").then_some(()));
+    pass(&follow, NOTED_EVERY);
+    fs::write(&go, "").expect("the directory can be written");
     follow.until("it has written all", LONG, |line| line.starts_with("later").then_some(()));
     let recent = cluster.run(&["logs", &first.name, "--since", "0s"]).ok().stdout;
     assert!(!recent.contains("begin"), "that was more than a second ago: {recent}");

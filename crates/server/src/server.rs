@@ -15,6 +15,7 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
+use tracing::error;
 
 use crate::{
     Readiness, Stamps, SystemStamps, apply, audit, byhand, commit,
@@ -95,6 +96,7 @@ impl Server {
         tasks.spawn(retention::run(shared.clone(), members.clone()));
         let mut parts = JoinSet::new();
         parts.spawn(keep(shared.clone(), tasks));
+        parts.spawn(watch_over_store(shared.clone()));
         Ok(Self { shared, heads, members, _parts: parts })
     }
 
@@ -156,6 +158,13 @@ async fn keep(shared: Arc<Shared>, mut tasks: JoinSet<()>) {
             shared.broke();
         }
     }
+}
+
+/// A store that misses a part of itself can't be served from.
+async fn watch_over_store(shared: Arc<Shared>) {
+    let part = shared.backend.broken().await;
+    error!(server = %shared.config.name, part, "a part of the store is gone");
+    shared.broke();
 }
 
 /// Tries again while the store is away.

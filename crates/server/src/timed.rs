@@ -147,4 +147,8 @@ impl Store for Timed {
     async fn trim_history(&self, up_to: Revision) -> Result<usize> {
         self.times.take(Operation::TrimHistory, self.backend.trim_history(up_to)).await
     }
+
+    async fn broken(&self) -> String {
+        self.backend.broken().await
+    }
 }

@@ -16,6 +16,8 @@ use crate::{Counts, EtcdStore, Failure, commit, layout::write_cluster, metrics::
 pub const VERSION_MIN: (u32, u32, u32) = (3, 4, 0);
 /// A member that doesn't tell its status by then counts as down.
 const STATUS_MAX: Duration = Duration::from_secs(1);
+/// etcd compacts a thousand revisions at a time, with pauses; what some busy minutes wrote takes some seconds.
+const COMPACT_MAX: Duration = Duration::from_secs(60);
 /// Defragmenting stops a member until it's done; 2 GiB take some seconds.
 const DEFRAGMENT_MAX: Duration = Duration::from_secs(60);
 
@@ -138,7 +140,9 @@ impl EtcdStore {
     pub async fn compact(&self, revision: Revision) -> Result<()> {
         // Physical: it answers once the space can be given back.
         let options = CompactionOptions::new().with_physical();
-        let compact = self.inner.pool.read("compacting", move |connection| {
+        // A member that takes long over it is none that doesn't answer.
+        let pool = &self.inner.pool;
+        let compact = pool.ask(pool.turn(), "compacting", COMPACT_MAX, move |connection| {
             let (mut kv, options) = (connection.kv.clone(), options.clone());
             async move { kv.compact(revision.0, Some(options)).await.map(drop) }
         });

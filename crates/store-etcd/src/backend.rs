@@ -14,6 +14,8 @@ use tokio::sync::watch;
 use crate::{
     Counters, Options, OptionsError, commit,
     layout::{Layout, read_cluster, write_cluster},
+    lease::Ever,
+    parts::Parts,
     pool::Pool,
     probe::{self, Seen},
     uids::Uids,
@@ -35,7 +37,9 @@ pub struct Inner {
     pub space: Space,
     /// What the probe last saw.
     pub seen: watch::Receiver<Seen>,
+    pub parts: Parts,
     record: Mutex<Option<Record>>,
+    pub ever: Mutex<Ever>,
 }
 
 /// The cluster's record, and its bytes to compare with.
@@ -49,22 +53,28 @@ impl EtcdStore {
     /// Connects when it is first used. Needs a tokio runtime.
     pub fn new(options: Options) -> Result<Self, OptionsError> {
         let (sender, seen) = watch::channel(Seen::default());
-        let inner = Arc::new(Inner {
-            layout: Layout::new(&options.prefix),
-            pool: Pool::new(&options)?,
-            counters: Counters::default(),
-            uids: Arc::default(),
-            space: Space::default(),
-            record: Mutex::default(),
-            seen,
-            options,
-        });
-        tokio::spawn(probe::run(Arc::downgrade(&inner), sender));
+        let inner = Arc::new(Inner::new(options, seen)?);
+        inner.parts.spawn("probe", probe::run(Arc::downgrade(&inner), sender));
         Ok(Self { inner })
     }
 }
 
 impl Inner {
+    pub fn new(options: Options, seen: watch::Receiver<Seen>) -> Result<Self, OptionsError> {
+        Ok(Self {
+            layout: Layout::new(&options.prefix),
+            pool: Pool::new(&options)?,
+            counters: Counters::default(),
+            uids: Arc::default(),
+            space: Space::default(),
+            parts: Parts::default(),
+            record: Mutex::default(),
+            ever: Mutex::default(),
+            seen,
+            options,
+        })
+    }
+
     /// The record that transactions compare. Made if this is the first server ever.
     pub async fn record(&self) -> Result<Record> {
         if let Some(record) = self.known_record().clone() {
@@ -177,5 +187,9 @@ impl Store for EtcdStore {
 
     async fn trim_history(&self, up_to: Revision) -> Result<usize> {
         self.inner.trim_history(up_to).await
+    }
+
+    async fn broken(&self) -> String {
+        self.inner.parts.broken().await.into()
     }
 }

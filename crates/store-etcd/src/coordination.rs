@@ -22,12 +22,15 @@ use crate::{
     Failure,
     backend::Inner,
     layout::{Coordinated, range_end, read_claim},
+    pause::Backoff,
     session::attach_of,
 };
 
 /// Finds what a lying watch left out. Small: sessions and claims only.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(100);
+/// Between attempts to watch, so that a dead etcd isn't asked in a hot loop.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The state now is the first item.
 pub async fn open(store: Arc<Inner>) -> Result<CoordinationStream> {
@@ -70,15 +73,13 @@ impl State {
                 self.reports.insert(id, report);
             }),
             Some(Coordinated::Claim(name)) => {
-                if let Ok((owner, Epoch(epoch))) = read_claim(kv.value()) {
-                    let claim = v1::Claim {
-                        name: name.clone(),
-                        owner,
-                        epoch,
-                        revision: kv.mod_revision(),
-                        ..Default::default()
-                    };
-                    self.claims.insert(name, claim);
+                match read_claim(kv.value()) {
+                    Ok((owner, Epoch(epoch))) => {
+                        let revision = kv.mod_revision();
+                        let claim = v1::Claim { name: name.clone(), owner, epoch, revision, ..Default::default() };
+                        self.claims.insert(name, claim);
+                    }
+                    Err(error) => warn!(name, %error, "a claim can't be read"),
                 }
                 Ok(())
             }
@@ -124,16 +125,20 @@ struct Follower {
 impl Follower {
     /// Until nobody reads any more.
     async fn run(mut self) {
+        let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         while !self.out.is_closed() {
-            if let Err(failure) = self.follow().await {
-                debug!(?failure, "watch of members and claims broke");
-                sleep(PAUSE).await;
+            match self.follow().await {
+                Ok(()) => backoff.reset(),
+                Err(failure) => {
+                    debug!(?failure, "watch of members and claims broke");
+                    sleep(backoff.pause()).await;
+                }
             }
             self.sweep().await;
         }
     }
 
-    /// Follows one etcd watch until it ends, the pool moves on, or it's time to sweep.
+    /// Follows one etcd watch until the pool moves on, or it's time to sweep. A failure: it ended before.
     async fn follow(&mut self) -> Result<(), Failure> {
         let current = self.store.pool.current().await?;
         let mut watch = self.watch(&current).await.inspect_err(|f| self.store.pool.pass_over(current.turn, f))?;
@@ -143,12 +148,16 @@ impl Follower {
             tokio::select! {
                 message = watch.message() => match message? {
                     Some(message) if !message.canceled() => self.apply(&message),
-                    _ => return Ok(()),
+                    Some(message) => return Err(Failure::NotDone(message.cancel_reason().into())),
+                    None => return Err(Failure::NotDone("it ended".into())),
                 },
                 () = sleep_until(sweep) => return Ok(()),
                 () = self.out.closed() => return Ok(()),
                 changed = seen.changed() => {
-                    if changed.is_err() || self.store.pool.turn() != current.turn {
+                    if changed.is_err() {
+                        return Err(Failure::NotDone("the probe of etcd ended".into()));
+                    }
+                    if self.store.pool.turn() != current.turn {
                         return Ok(());
                     }
                 }

@@ -7,7 +7,7 @@
 //! <prefix>/m/c/<claim>             epoch and owner; permanent, on no lease
 //! <prefix>/m/s/<session>           a Member, on its lease; its version is the attach number
 //! <prefix>/m/b/<session>           what the member last said of itself, on the same lease
-//! <prefix>/ever/<session>          that the session was ever opened, on a long lease
+//! <prefix>/ever/<session>          that the session was ever opened, on a long lease that many share
 //! <prefix>/upkeep                  written by the server whose turn it is
 //! <prefix>/h/<root>/<replaced revision>/<step>/<nonce>   history entries, which no watch covers
 //! ```

@@ -18,7 +18,7 @@ use tokio::{sync::OnceCell, time::Instant};
 use tonic::transport::Endpoint;
 use tracing::warn;
 
-use crate::{Failure, Options, OptionsError};
+use crate::{Failure, Options, OptionsError, pause::Backoff};
 
 /// Of one attempt of a call that may be tried elsewhere.
 const ATTEMPT_MAX: Duration = Duration::from_secs(1);
@@ -28,8 +28,10 @@ const WRITE_ATTEMPT_MAX: Duration = Duration::from_secs(2);
 /// With less time left none is begun: it would only hide why the one before failed.
 const ATTEMPT_MIN: Duration = Duration::from_millis(200);
 const CONNECT_MAX: Duration = Duration::from_millis(500);
-/// Between attempts, so that a dead etcd isn't asked in a hot loop.
-const PAUSE: Duration = Duration::from_millis(25);
+/// Between attempts, so that a dead etcd isn't asked in a hot loop. Another member is asked soon, one that is alone with
+/// ever longer pauses, of which a call's deadline has room for a dozen.
+const PAUSE_MIN: Duration = Duration::from_millis(25);
+const PAUSE_MAX: Duration = Duration::from_millis(400);
 /// etcd ends connections that ping more often than each 5 s, or while no call is open.
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PING_ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -121,6 +123,7 @@ impl Pool {
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
         let deadline = Instant::now() + self.deadline;
+        let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         loop {
             let turn = self.turn();
             let until = deadline.min(Instant::now() + attempt_max);
@@ -131,10 +134,11 @@ impl Pool {
             if failure.is_transient() {
                 self.pass_over(turn, &failure);
             }
-            if !matches!(failure, Failure::NotDone(_)) || Instant::now() + PAUSE + ATTEMPT_MIN >= deadline {
+            let next = Instant::now() + backoff.pause();
+            if !matches!(failure, Failure::NotDone(_)) || next + ATTEMPT_MIN >= deadline {
                 return Err(failure);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep_until(next).await;
         }
     }
 

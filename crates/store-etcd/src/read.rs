@@ -150,8 +150,13 @@ impl<'a> Scan<'a> {
         self.done = !answer.more();
         let objects: Vec<Object> =
             answer.take_kvs().into_iter().map(|kv| self.inner.object_of(kv)).collect::<Result<_>>()?;
-        if let Some(last) = objects.last() {
-            self.next = [self.inner.layout.object(&last.key).as_bytes(), b"\0"].concat();
+        match objects.last() {
+            Some(last) => self.next = [self.inner.layout.object(&last.key).as_bytes(), b"\0"].concat(),
+            // Asked again it would say so again; and what it keeps back isn't absent.
+            None if !self.done => {
+                return Err(Error::Unavailable("etcd tells of more objects, but not of which".into()));
+            }
+            None => {}
         }
         Ok(objects)
     }

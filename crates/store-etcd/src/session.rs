@@ -3,19 +3,12 @@
 //! An id that ended can't be opened again: beside the session, `ever/<id>` is written on a much longer lease, and opening
 //! compares that it doesn't exist.
 
-use std::time::Duration;
-
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use prost::Message;
 use store::{Error, Result, SessionOpen};
-use tracing::debug;
 
 use crate::{Failure, backend::Inner};
 
-/// etcd grants no shorter lease: one and a half of its election timeout, rounded up.
-const TTL_MIN: Duration = Duration::from_secs(2);
-/// How long an ended id is remembered: longer than any process is paused and then goes on.
-const EVER_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Other servers may attach the same session at the same time.
 const ATTACH_TRIES_MAX: usize = 8;
 
@@ -51,7 +44,7 @@ impl Inner {
     /// None: another attached meanwhile, or it ended. It moves to a lease of its own, with what was reported.
     async fn attach(&self, open: &SessionOpen, kv: &KeyValue) -> Result<Option<u64>> {
         let (session, report) = (self.layout.session(&open.session), self.layout.report(&open.session));
-        let lease = self.grant(open.ttl.max(TTL_MIN)).await?;
+        let lease = self.grant(open.ttl).await?;
         let on_lease = PutOptions::new().with_lease(lease);
         let moved = TxnOp::put(report.clone(), "", Some(on_lease.clone().with_ignore_value()));
         let move_report = Txn::new().when([Compare::version(report, CompareOp::Greater, 0)]).and_then([moved]);
@@ -74,7 +67,7 @@ impl Inner {
     /// None: another opened it meanwhile, or it ended at once.
     async fn create(&self, open: &SessionOpen) -> Result<Option<u64>> {
         let (session, ever) = (self.layout.session(&open.session), self.layout.ever(&open.session));
-        let (lease, ever_lease) = futures::try_join!(self.grant(open.ttl.max(TTL_MIN)), self.grant(EVER_TTL))?;
+        let (lease, ever_lease) = futures::try_join!(self.grant(open.ttl), self.ever_lease())?;
         let on = |lease| Some(PutOptions::new().with_lease(lease));
         let txn = Txn::new()
             .when([
@@ -84,9 +77,13 @@ impl Inner {
             .and_then([TxnOp::put(session, member(open), on(lease)), TxnOp::put(ever, "", on(ever_lease))]);
         match self.transact("opening a session", txn).await {
             Ok(answer) if answer.succeeded() => Ok(Some(1)),
-            Ok(_) | Err(Failure::LeaseGone) => {
+            Ok(_) => {
                 self.revoke(lease).await;
-                self.revoke(ever_lease).await;
+                Ok(None)
+            }
+            Err(Failure::LeaseGone) => {
+                self.forget_ever_lease(ever_lease);
+                self.revoke(lease).await;
                 Ok(None)
             }
             Err(failure) => Err(failure.into()),
@@ -138,35 +135,6 @@ impl Inner {
             self.revoke(kv.lease()).await;
         }
         Ok(ended)
-    }
-
-    async fn grant(&self, ttl: Duration) -> Result<i64, Failure> {
-        let seconds = i64::try_from(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)).unwrap_or(i64::MAX);
-        let answer = self.pool.read("granting a lease", move |connection| {
-            let mut lease = connection.lease.clone();
-            async move { lease.grant(seconds, None).await }
-        });
-        Ok(answer.await?.id())
-    }
-
-    /// Whether the lease really lives on, only the session's key tells.
-    async fn renew(&self, lease: i64) -> Result<(), Failure> {
-        let answer = self.pool.read("renewing a lease", move |connection| {
-            let mut client = connection.lease.clone();
-            async move { client.keep_alive(lease).await.map(drop) }
-        });
-        answer.await
-    }
-
-    /// Only tidies up: what matters was deleted, and the lease ends by itself.
-    async fn revoke(&self, lease: i64) {
-        let answer = self.pool.read("revoking a lease", move |connection| {
-            let mut client = connection.lease.clone();
-            async move { client.revoke(lease).await.map(drop) }
-        });
-        if let Err(failure) = answer.await {
-            debug!(?failure, lease, "lease left to expire");
-        }
     }
 }
 

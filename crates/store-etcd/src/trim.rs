@@ -1,12 +1,12 @@
 //! Which history entries to forget: those that are too old, and the oldest of what is too much.
 
 use api::v1;
-use etcd_client::{GetOptions, SortOrder, SortTarget};
+use etcd_client::{GetOptions, SortOrder};
 use model::{Revision, Time};
 use prost::Message;
 use store::{LogRecord, Result};
 
-use crate::{backend::Inner, history::decode, layout::range_end};
+use crate::{backend::Inner, layout::range_end};
 
 /// Entries looked at together; one may hold some hundred kilobytes.
 const LOOK: usize = 200;
@@ -34,7 +34,7 @@ impl Inner {
         let mut excess = bytes.saturating_sub(allowed);
         let mut trimmed = 0;
         for _ in 0..LOOKS_MAX {
-            let oldest = self.some_history(SortOrder::Ascend, LOOK).await?;
+            let oldest = self.end_of_history(SortOrder::Ascend, LOOK).await?;
             let Some(up_to) = cut(&oldest, bounds.oldest, &mut excess) else { break };
             trimmed += self.trim_history(up_to).await?;
             if oldest.last().is_none_or(|last| last.revision > up_to) {
@@ -49,20 +49,15 @@ impl Inner {
         let prefix = self.layout.history(None);
         let options = GetOptions::new().with_range(range_end(&prefix)).with_count_only();
         let count = self.get_range("counting history", prefix.into(), options).await?.count();
-        let sample = self.some_history(SortOrder::Descend, SAMPLE).await?;
+        let sample = self.end_of_history(SortOrder::Descend, SAMPLE).await?;
         let bytes: u64 = sample.iter().map(size).sum();
         Ok(bytes * u64::try_from(count).unwrap_or_default() / u64::try_from(sample.len().max(1)).unwrap_or(1))
     }
 
-    /// From one end of it.
-    async fn some_history(&self, order: SortOrder, limit: usize) -> Result<Vec<LogRecord>> {
-        let prefix = self.layout.history(None);
-        let options = GetOptions::new()
-            .with_range(range_end(&prefix))
-            .with_sort(SortTarget::Mod, order)
-            .with_limit(i64::try_from(limit).expect("a look is small"));
-        let mut answer = self.get_range("reading history", prefix.into(), options).await?;
-        answer.take_kvs().into_iter().map(|kv| decode(kv).map(|(_, record)| record)).collect()
+    async fn end_of_history(&self, order: SortOrder, limit: usize) -> Result<Vec<LogRecord>> {
+        let (prefix, all) = (self.layout.history(None), (Revision::ZERO, Revision(i64::MAX)));
+        let part = self.some_history(&prefix, order, all, limit).await?;
+        Ok(part.records.into_iter().map(|(_, record)| record).collect())
     }
 }
 

@@ -56,7 +56,7 @@ impl Default for Upkeep {
 impl EtcdStore {
     /// Goes on until the store is dropped.
     pub fn keep(&self, upkeep: Upkeep) {
-        tokio::spawn(run(Arc::downgrade(&self.inner), upkeep));
+        self.inner.parts.spawn("upkeep", run(Arc::downgrade(&self.inner), upkeep));
     }
 
     /// How much of the quota is in use, in percent, as of the last look.
@@ -134,10 +134,12 @@ impl EtcdStore {
             bytes: upkeep.history_max_bytes,
             halve: self.space_percent() >= TIGHT_PERCENT,
         };
-        let trimmed = self.inner.trim(bounds).await?;
+        // What keeps one of them from being done mustn't keep the other.
+        let trimmed = self.inner.trim(bounds).await;
         if before > Revision::ZERO {
             self.compact(before).await?;
         }
+        let trimmed = trimmed?;
         let status = self.status().await?;
         if status
             .members
@@ -210,3 +212,7 @@ impl Space {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "upkeep_tests.rs"]
+mod tests;

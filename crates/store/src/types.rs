@@ -329,4 +329,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets entries of commits up to that one. Returns how many.
     async fn trim_history(&self, up_to: Revision) -> Result<usize>;
+
+    /// Returns once a part of it is gone without which it can't do its work, and says which. Whoever runs it should end.
+    async fn broken(&self) -> String {
+        std::future::pending().await
+    }
 }

@@ -218,6 +218,17 @@ async fn a_server_of_which_a_part_panicked_answers_nothing() {
     timeout(Duration::from_secs(1), server.broken()).await.expect("whoever runs it is told");
 }
 
+/// Nothing would be compacted any more, or nobody would notice that a watch lies.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_store_misses_a_part_answers_nothing() {
+    let Setup { server, faults, .. } = setup().await;
+    faults.break_store();
+    timeout(Duration::from_secs(1), server.broken()).await.expect("whoever runs it is told");
+    assert!(message(server.get(&web()).await).contains("SERVER_BROKEN"));
+    let why = server.check()().expect_err("it isn't ready");
+    assert!(why.contains("of its store panicked"), "{why}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_from_beyond_the_head_proves_a_restore() {
     let Setup { server, .. } = setup().await;

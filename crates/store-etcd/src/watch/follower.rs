@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use etcd_client::{WatchOptions as EtcdOptions, WatchResponse, WatchStream};
 use model::{Filter, Object, Revision, Time};
-use store::{Bookmark, Error, Group, Result, ResumeToken, WatchItem, WatchOptions};
+use store::{Bookmark, Class, Error, Group, Result, ResumeToken, WatchItem, WatchOptions};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until},
@@ -18,7 +18,8 @@ use super::{
     view::View,
 };
 use crate::{
-    Failure, backend::Inner, counters::Relist, layout::range_end, pool::Current, probe::Seen, read::Everything,
+    Failure, backend::Inner, counters::Relist, layout::range_end, pause::Backoff, pool::Current, probe::Seen,
+    read::Everything,
 };
 
 /// A commit that `head` proves and that isn't delivered by then never will be.
@@ -26,7 +27,8 @@ const LAG_MAX: Duration = Duration::from_millis(500);
 /// Readers should hear that often that they are up to date.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(5);
 /// Between attempts to watch or list, so that a dead etcd isn't asked in a hot loop.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Objects in one part of a snapshot.
 const SNAPSHOT_PART_MAX: usize = 500;
 /// Keys named in the log when a watch lied.
@@ -116,6 +118,7 @@ struct Follower {
     /// What must have come by then.
     lag: Option<(Instant, Revision)>,
     age: Age,
+    backoff: Backoff,
 }
 
 impl Follower {
@@ -126,7 +129,9 @@ impl Follower {
         let owed = (options.min_revision > Revision::ZERO).then_some(options.min_revision);
         let (filter, assembler) = (options.filter, Assembler::after(head));
         let (bookmarked, lag, age) = (Instant::now(), None, Age::default());
-        let mut follower = Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag, age };
+        let backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
+        let mut follower =
+            Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag, age, backoff };
         if !resumed {
             follower.send_snapshot(objects).await?;
         }
@@ -185,7 +190,11 @@ impl Follower {
                 }
                 changed = seen.changed() => {
                     let seen = *seen.borrow_and_update();
-                    if changed.is_err() || self.store.pool.turn() != current.turn {
+                    if changed.is_err() {
+                        // Nothing tells any more what the watch should have delivered.
+                        return Ok(Ended::Broken("the probe of etcd ended".into()));
+                    }
+                    if self.store.pool.turn() != current.turn {
                         return Ok(Ended::Moved);
                     }
                     self.compare(seen).await?;
@@ -218,7 +227,7 @@ impl Follower {
     async fn check_incarnation(&mut self) -> Result<Option<Ended>, Stop> {
         let record = match self.store.record_anew().await {
             Ok(record) => record,
-            Err(error) => return Ok(Some(Ended::Broken(error.to_string()))),
+            Err(error) => return broken(error).map(Some),
         };
         if record.cluster.incarnation == self.incarnation {
             return Ok(None);
@@ -226,7 +235,7 @@ impl Follower {
         warn!(was = self.incarnation, is = record.cluster.incarnation, "the store is of another incarnation");
         let everything = match self.store.everything(None).await {
             Ok(everything) => everything,
-            Err(error) => return Ok(Some(Ended::Broken(error.to_string()))),
+            Err(error) => return broken(error).map(Some),
         };
         self.incarnation = record.cluster.incarnation;
         self.move_to(&everything);
@@ -254,6 +263,7 @@ impl Follower {
                 Taken::Lie(cause) => return Ok(Some(Ended::Relist(cause))),
                 Taken::Commit(commit) => {
                     self.next = Revision(commit.revision.0 + 1);
+                    self.backoff.reset();
                     let group = self.view.apply(commit)?;
                     self.send_group(group).await?;
                 }
@@ -275,6 +285,7 @@ impl Follower {
             _ => {}
         }
         if head.revision == here && self.bookmarked.elapsed() >= BOOKMARK_EVERY {
+            self.backoff.reset();
             self.send_bookmark().await?;
         }
         Ok(())
@@ -291,7 +302,10 @@ impl Follower {
                         return Err(restored(shown, here).into());
                     }
                 }
-                Err(error) => debug!(%error, "etcd can't be listed"),
+                Err(error) => {
+                    broken(error.clone())?;
+                    debug!(%error, "etcd can't be listed");
+                }
             }
             self.pause().await?;
         };
@@ -350,11 +364,21 @@ impl Follower {
         self.out.send(Ok(item)).await.map_err(|_| Stop::ReaderGone)
     }
 
-    async fn pause(&self) -> Result<(), Stop> {
+    /// Longer each time, until something is heard of etcd again.
+    async fn pause(&mut self) -> Result<(), Stop> {
+        let pause = self.backoff.pause();
         tokio::select! {
-            () = sleep(PAUSE) => Ok(()),
+            () = sleep(pause) => Ok(()),
             () = self.out.closed() => Err(Stop::ReaderGone),
         }
+    }
+}
+
+/// What may pass is tried again; the reader is told of the rest, and of what must be done about it.
+fn broken(error: Error) -> Result<Ended, Stop> {
+    match error.class() {
+        Class::Terminal => Err(error.into()),
+        _ => Ok(Ended::Broken(error.to_string())),
     }
 }
 

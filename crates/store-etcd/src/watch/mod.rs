@@ -33,3 +33,6 @@ pub async fn open(store: Arc<Inner>, options: WatchOptions) -> Result<WatchStrea
     tokio::spawn(start.run(store, options, out));
     Ok(ReceiverStream::new(items).boxed())
 }
+
+#[cfg(test)]
+mod probeless_tests;

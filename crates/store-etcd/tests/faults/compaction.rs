@@ -1,6 +1,11 @@
 //! Compaction by us and by others: what it takes away is listed anew, and deletes aren't lost with it.
 
-use driftless_store_etcd::testing::Etcd;
+use std::{sync::Arc, time::Duration};
+
+use driftless_store_etcd::testing::{
+    Etcd,
+    grpc_proxy::{Between, GrpcProxy, Hold},
+};
 use model::Revision;
 use store::{
     Change, List, Store, WatchItem, WatchOptions,
@@ -107,3 +112,26 @@ async fn a_mark_moves_watches_on_without_a_change() {
     store.compact(made).await.expect("what is compacted already is no error");
     assert_eq!(store.get(&key("a")).await.expect("it's read").map(|o| o.revision), Some(made));
 }
+
+/// etcd takes long over much. Its other watches and calls mustn't suffer.
+#[tokio::test]
+async fn a_member_that_compacts_for_long_is_not_passed_over() {
+    let etcd = Etcd::start().await;
+    let proxy = GrpcProxy::start(&etcd.endpoints()[0], Arc::new(Passer)).await;
+    let mut options = etcd.options();
+    options.endpoints = vec![proxy.address.to_string(), etcd.endpoints()[0].clone()];
+    let store = open(options);
+    let made = write(&store, "a", Revision::ZERO).await.expect("it's free");
+    proxy.hold.send_replace(Hold::Answers("/Compact"));
+    let mut compacting = Box::pin(store.compact(made));
+    // Longer than other calls may take.
+    let answered = tokio::time::timeout(Duration::from_millis(1500), &mut compacting).await;
+    assert!(answered.is_err(), "it's still at it: {answered:?}");
+    proxy.hold.send_replace(Hold::Nothing);
+    compacting.await.expect("etcd compacts");
+    assert_eq!(store.counts().failovers, 0);
+}
+
+struct Passer;
+
+impl Between for Passer {}

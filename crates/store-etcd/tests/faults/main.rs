@@ -1,6 +1,7 @@
 //! Faults of a real etcd and of the way to it: members that die or stop, watches that lie, disks that fill up.
 
 mod compaction;
+mod leases;
 mod lies;
 mod members;
 mod promises;

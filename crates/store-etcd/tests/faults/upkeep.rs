@@ -75,6 +75,36 @@ async fn of_too_much_history_the_oldest_goes() {
     until("it's within bounds", || async { steps(&*store).await == ["15", "16", "17", "18", "19"] }).await;
 }
 
+/// Some may hold as much as a transaction may.
+#[tokio::test]
+async fn history_that_no_one_answer_holds_is_read_and_forgotten_all_the_same() {
+    let etcd = Etcd::start().await;
+    let store = open(etcd.options());
+    let mut last = Revision::ZERO;
+    for n in 0..100 {
+        let [big, small] = [("big", 900_000), ("small", 1)].map(|(size, bytes)| {
+            let text = format!("{n}-{size}");
+            LogEntry { bytes: Bytes::from(vec![0; bytes]), ..entry(&text, HOUR) }
+        });
+        last = log(&*store, vec![big, small]).await;
+    }
+    let all = steps(&*store).await;
+    assert_eq!(all, (0..100).flat_map(|n| [format!("{n}-big"), format!("{n}-small")]).collect::<Vec<_>>());
+    for (up_to, limit, expected) in [(None, 150, &all[50..]), (Some(Revision(last.0 - 1)), 3, &all[195..198])] {
+        let records = store.history(HistoryQuery { up_to, limit, ..HistoryQuery::default() }).await;
+        let steps: Vec<_> = records.expect("it's read").into_iter().map(|record| record.entry.step_id).collect();
+        assert_eq!(steps, expected);
+    }
+    let made = write(&store, "a", Revision::ZERO).await.expect("it's free");
+    write(&store, "a", made).await.expect("nobody else writes");
+    store.keep(Upkeep { history_max_bytes: 5_000_000, ..quick() });
+    until("it's within bounds", || async { store.history(HistoryQuery::default()).await.is_ok_and(|h| h.len() < 20) })
+        .await;
+    let of_then = List { at: Some(made), ..List::default() };
+    until("the old revision goes", || async { matches!(store.list(of_then.clone()).await, Err(Error::Compacted(_))) })
+        .await;
+}
+
 #[tokio::test]
 async fn scarce_space_refuses_what_is_new_and_lets_go_of_what_is_old() {
     // etcd itself has much more, so that it's we who refuse.

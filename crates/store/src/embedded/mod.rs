@@ -131,6 +131,7 @@ impl Drop for Closes {
     fn drop(&mut self) {
         if thread::panicking() {
             tracing::error!("the store's writer panicked, which is a defect; the store is closed");
+            self.0.broke();
         }
         self.0.close();
     }

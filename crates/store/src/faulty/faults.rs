@@ -50,6 +50,7 @@ struct Settings {
 struct Connection {
     cut: bool,
     stalled: bool,
+    broken: bool,
 }
 
 /// What happened so far.
@@ -151,6 +152,11 @@ impl Faults {
         self.shared.connection.send_modify(|connection| connection.cut = cut);
     }
 
+    /// The store says that a part of it is gone.
+    pub fn break_store(&self) {
+        self.shared.connection.send_modify(|connection| connection.broken = true);
+    }
+
     fn settings(&self) -> MutexGuard<'_, Settings> {
         self.shared.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,6 +185,13 @@ impl Faults {
             _ = connection.wait_for(|connection| connection.cut) => Err(self.cut_off()),
             resolved = future => Ok(resolved),
         }
+    }
+
+    pub(super) async fn broken(&self) -> String {
+        let mut connection = self.shared.connection.subscribe();
+        // It can't fail: the sender lives in `self`.
+        let _ = connection.wait_for(|connection| connection.broken).await;
+        "a part that was made to break".into()
     }
 
     /// Waits as long as watches are delayed or stalled.

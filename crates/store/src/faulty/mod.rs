@@ -119,6 +119,13 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
         self.faults.reachable()?;
         self.inner.trim_history(up_to).await
     }
+
+    async fn broken(&self) -> String {
+        tokio::select! {
+            part = self.inner.broken() => part,
+            part = self.faults.broken() => part,
+        }
+    }
 }
 
 /// What a server adds fails only with the connection: faults of commits are for `commit`, and for the store below it.

@@ -143,4 +143,9 @@ impl<E: Engine> Store for Local<E> {
     async fn trim_history(&self, up_to: Revision) -> Result<usize> {
         self.engine.trim_history(up_to).await
     }
+
+    async fn broken(&self) -> String {
+        self.published.broken().await;
+        "writer".into()
+    }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Progress {
     pub commits: u64,
     pub coordination: u64,
     pub closed: bool,
+    /// It can't be written to any more, and nobody meant that.
+    pub broken: bool,
 }
 
 impl Published {
@@ -63,6 +65,7 @@ impl Published {
                 commits: commits.max(progress.commits),
                 coordination: coordination.max(progress.coordination),
                 closed: progress.closed,
+                broken: progress.broken,
             };
             let modified = next != *progress;
             *progress = next;
@@ -82,6 +85,16 @@ impl Published {
     /// Ends every open stream.
     pub fn close(&self) {
         self.progress.send_modify(|progress| progress.closed = true);
+    }
+
+    /// Its writer is gone: it's closed, and whoever waits for that hears so.
+    pub fn broke(&self) {
+        self.progress.send_modify(|progress| (progress.closed, progress.broken) = (true, true));
+    }
+
+    pub async fn broken(&self) {
+        // It can't fail: the sender lives in `self`.
+        let _ = self.progress().wait_for(|progress| progress.broken).await;
     }
 
     pub fn coordination_stream(self: &Arc<Self>) -> CoordinationStream {

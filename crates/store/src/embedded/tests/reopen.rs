@@ -1,9 +1,10 @@
 //! What a new process finds, and what it refuses.
 
-use std::{fs, sync::Arc};
+use std::{fs, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use model::{Epoch, Fence, Revision};
+use tokio::time::timeout;
 
 use super::open;
 use crate::{
@@ -168,6 +169,8 @@ async fn a_store_whose_writer_panicked_is_closed() {
     assert!(matches!(died, Err(Error::OutcomeUnknown(_))), "{died:?}");
     assert!(states.next().await.unwrap().is_err(), "whoever listens is told");
     assert!(store.head().await.is_err(), "whoever asks whether it's there, too");
+    let broken = timeout(Duration::from_secs(60), store.broken()).await;
+    assert_eq!(broken.as_deref(), Ok("writer"), "and whoever must do something about it");
     drop(store);
     let again = open(dir.path());
     create(&again, "web").await;

@@ -85,6 +85,21 @@ impl Cluster {
         cluster
     }
 
+    /// One of each part, on an embedded store: server, controller and the agent of n1, each with an environment of its own.
+    pub fn of_different(environments: [Vec<(&'static str, String)>; 3]) -> Self {
+        let mut cluster = Self::empty();
+        let [server, controller, agent] = environments;
+        cluster.environment = server;
+        cluster.start_server();
+        cluster.environment = controller;
+        cluster.start_controller("c1");
+        cluster.environment = agent;
+        cluster.start_agent("n1");
+        cluster.environment = Vec::new();
+        cluster.wait_nodes(&["n1"]);
+        cluster
+    }
+
     /// The same on a store that the test keeps.
     pub fn of_nodes_on(store: &str, nodes: &[&str]) -> Self {
         let mut cluster = Self::empty();

@@ -260,9 +260,7 @@ impl Shared {
 /// Puts every key to look at again for these changes into the queue.
 pub fn wake(shared: &Shared, changed: &[Changed], came: Came) {
     let woken: Vec<Vec<Work>> = shared.cache.world(|world| changed.iter().map(|one| woken_by(world, one)).collect());
-    if shared.config.tracer.is_on() {
-        shared.causes.note(changed, &woken, came);
-    }
+    shared.causes.note(changed, &woken, came);
     let woken: BTreeSet<Work> = woken.into_iter().flatten().collect();
     for work in woken {
         shared.queue.add(work, Lane::Change);

@@ -111,9 +111,7 @@ impl Shared {
                 .collect()
         });
         work.sort();
-        if self.config.tracer.is_on() {
-            self.note_causes(&work.iter().map(|(_, work)| work).collect());
-        }
+        self.note_causes(&work.iter().map(|(_, work)| work).collect());
         for (_, work) in work {
             self.queue.add(work, Lane::Change);
         }

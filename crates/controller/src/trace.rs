@@ -4,6 +4,9 @@
 //! anybody sees, and says so in what it writes. One without a known cause, of a resource that is not what was declared yet,
 //! goes on where its last write left off: so a trace survives a lost event and a change of owner. Any other is a trace of
 //! its own: something drifted.
+//!
+//! Without a receiver a look makes no spans, and hands on the context that its own would have been under: those of others
+//! still belong to the declaration's trace.
 
 use std::{collections::HashMap, sync::atomic::Ordering::Relaxed, time::SystemTime};
 
@@ -24,7 +27,6 @@ use crate::{
 };
 
 /// What a trace needs to know of the resource that a step is for.
-#[derive(Default)]
 pub struct Own {
     shard: u32,
     /// Its last write, where that is sampled.
@@ -73,34 +75,43 @@ impl Look<'_> {
     pub fn begin(&self, cause: Option<Cause>, transaction: &mut Transaction) -> Traced {
         let mut traced = Traced { span: None, placements: Vec::new(), cause };
         let Some(note) = &mut transaction.note else { return traced };
-        if !self.tracer.is_on() {
-            note.traceparent = unsampled(std::mem::take(&mut note.traceparent));
-            return traced;
-        }
         let declared = std::mem::take(&mut note.traceparent);
-        let bound = || bound_under(&transaction.writes, &self.work.key);
-        traced.span = match (&traced.cause, &self.own.written) {
+        let leads = self.leads(traced.cause.as_ref(), &transaction.writes);
+        traced.span = match (&traced.cause, &leads) {
             (Some(Cause::Sampled(causes)), _) => self.under(causes),
-            // Its own last write was for whatever it served then.
-            _ if self.serves_many() => bound().and_then(|under| self.goes_on(&under)),
-            (_, Some(written)) if !self.own.settled => self.goes_on(written),
-            (Some(Cause::Unsampled), _) => None,
-            (None, _) if !self.own.settled => None,
-            (None, _) => {
+            (_, Some(leads)) => self.goes_on(leads),
+            (None, None) if self.begins() => {
                 let root = self.tracer.root();
                 note.traceparent = root.to_string();
                 self.root(root, &declared)
             }
+            (_, None) => None,
         };
         if let Some(span) = &mut traced.span {
             note.traceparent = span.context().to_string();
             let verb = note.verb.clone();
             self.describe(span, verb, transaction.writes.len(), traced.cause.as_ref());
         } else if note.traceparent.is_empty() {
-            note.traceparent = self.untold(declared, traced.cause.is_some());
+            note.traceparent = leads.unwrap_or_else(|| self.untold(declared, traced.cause.is_some()));
         }
         self.mark(&mut traced, transaction);
         traced
+    }
+
+    /// The sampled context that it goes on under, if any.
+    fn leads(&self, cause: Option<&Cause>, writes: &[Write]) -> Option<String> {
+        match (cause, &self.own.written) {
+            (Some(Cause::Sampled(causes)), _) => Some(causes.deliveries.last()?.context.to_string()),
+            // Its own last write was for whatever it served then.
+            _ if self.serves_many() => bound_under(writes, &self.work.key),
+            (_, Some(written)) if !self.own.settled => Some(written.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether what nobody caused is a trace of its own.
+    fn begins(&self) -> bool {
+        self.tracer.is_on() && self.own.settled && !self.serves_many()
     }
 
     fn serves_many(&self) -> bool {

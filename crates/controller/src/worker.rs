@@ -126,8 +126,7 @@ impl Shared {
             let moves_max = self.holdings.moves_max(&work.key);
             let under = Under { incarnation, fence: fence.clone(), actor: &actor, now: view.now, moves_max };
             let transaction = execute::transaction(view.world, &wanted, &under);
-            let own = if self.config.tracer.is_on() { Own::of(own) } else { Own::default() };
-            Decided::Write(Box::new(transaction), decision.next, own)
+            Decided::Write(Box::new(transaction), decision.next, Own::of(own))
         });
         decided.unwrap_or(Decided::Nothing)
     }

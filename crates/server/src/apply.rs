@@ -95,7 +95,7 @@ impl Plan {
     ) -> Result<()> {
         let record = bases.get(&one.key).map(AsRef::as_ref);
         check(one, manager, record)?;
-        let (outcome, resource, kept) = match record {
+        let (outcome, mut resource, kept) = match record {
             None => (v1::Outcome::Created, self.create(shared, author, bases, one)?, Vec::new()),
             Some(record) => match declare::merge(author, one, manager, rights::read(&one.key, record)?)? {
                 (Merged::Unchanged(resource), kept) => (v1::Outcome::Unchanged, resource, kept),
@@ -115,6 +115,8 @@ impl Plan {
                 traceparent: author.traceparent.clone(),
             };
             self.step.add(put(resource.clone(), replaced), done);
+            // What is answered is what is stored, with the context of its commit.
+            resource = self.step.done.last().and_then(|done| done.after.clone()).unwrap_or(resource);
         }
         self.results.push(v1::Applied {
             outcome: outcome.into(),

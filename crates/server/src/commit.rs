@@ -8,6 +8,7 @@ use api::v1;
 use kinds::{Kind, kind};
 use model::{Domain, Fence, Key, LEADER, Revision, shard_of, shard_of_claim};
 use store::{Error, Expect, Result, Transaction, Write};
+use telemetry::trace::received;
 
 use crate::{
     admit::{
@@ -187,7 +188,7 @@ impl Bases {
                 scope.check(&key, record.shard, record.global, record.node())?;
                 let current = rights::read(&key, record)?;
                 if let Some(own) = own_trace(&next) {
-                    traceparent = own.to_owned();
+                    traceparent = own;
                 }
                 let after = rights::update(author, kind, current, *next)?;
                 (Some(after), record.root_uid().to_owned(), record.uid().to_owned())
@@ -264,10 +265,10 @@ pub fn known_kind(key: &Key) -> Result<&'static dyn Kind> {
 
 /// The trace that the writer names for this write alone. What it read, and sent back as it was, is no such word: that says
 /// who wrote.
-fn own_trace(next: &v1::Resource) -> Option<&str> {
+fn own_trace(next: &v1::Resource) -> Option<String> {
     let said = next.metadata.as_ref()?.last_writer.as_ref()?;
-    let is_word = said.actor.is_empty() && said.step_id.is_empty() && !said.traceparent.is_empty();
-    is_word.then_some(said.traceparent.as_str())
+    let is_word = said.actor.is_empty() && said.step_id.is_empty();
+    Some(received(&said.traceparent)).filter(|own| is_word && !own.is_empty())
 }
 
 /// A write that replaces that revision.

@@ -9,6 +9,7 @@ use model::{Domain, Fence, Key, Revision, Why};
 use prost::Message;
 use prost_types::Any;
 use store::{Caller, Error, Note, Result, Write};
+use telemetry::trace::received;
 
 use crate::{
     admit::{
@@ -84,7 +85,7 @@ fn reports(node: &str, batch: v1::ReportBatch) -> Vec<Report> {
         uid: Some(report.uid),
         status: report.status.as_ref().map(|status| any(instance::STATUS, status)),
         gone: report.gone,
-        traceparent: report.traceparent,
+        traceparent: received(&report.traceparent),
     });
     own.into_iter().chain(instances).collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! What a write stores as its cause is the context of a commit that hasn't happened yet: it's promised here, and becomes
 //! a span when the commit is over. Where the trace isn't sampled no span is made; its context is stored all the same, or
-//! whoever is woken by the write would take it for nobody's. Where nobody makes spans nothing of that is stored.
+//! whoever is woken by the write would take it for nobody's. A server without a receiver stores the cause's own context:
+//! whether others have one it can't know.
 
 use std::time::SystemTime;
 
@@ -50,11 +51,8 @@ impl Spans {
     }
 
     fn commit_under(&mut self, traceparent: &str) -> Option<String> {
-        if !is_sampled(traceparent) {
-            return (self.began.is_some() && !traceparent.is_empty()).then(|| traceparent.to_owned());
-        }
-        if self.began.is_none() {
-            return Some(traceparent.to_owned());
+        if self.began.is_none() || !is_sampled(traceparent) {
+            return (!traceparent.is_empty()).then(|| traceparent.to_owned());
         }
         if let Some(promised) = self.promised.iter_mut().find(|promised| promised.under == traceparent) {
             promised.writes += 1;

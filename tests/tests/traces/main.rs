@@ -6,5 +6,6 @@ mod links;
 mod one_trace;
 mod quiet;
 mod receivers;
+mod roles;
 mod sampled;
 mod spans;

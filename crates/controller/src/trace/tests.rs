@@ -49,6 +49,14 @@ struct Traced {
     tracer: Tracer,
 }
 
+/// A look of a controller that has no receiver. Returns the context that its write carries.
+async fn off(item: &Item, cause: Option<Cause>) -> Context {
+    let traced = Traced { tracer: Tracer::off(), ..Traced::start() };
+    let (written, span) = traced.look(item, cause).await;
+    assert_eq!(span, None, "nobody is told");
+    written
+}
+
 impl Traced {
     fn start() -> Self {
         let receiver = Receiver::start();
@@ -133,4 +141,19 @@ async fn a_sampled_declaration_is_followed_until_it_is_true_whatever_else_wakes_
     }
     let (written, span) = traced.look(&service(5, true, &own.to_string()), Some(Cause::Unsampled)).await;
     assert!(!written.sampled && span.is_none(), "once it's true it's over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_receiver_the_contexts_of_others_are_handed_on() {
+    let declared = Context::parse(DECLARED).unwrap();
+    let (first, newest) = (Context::random(true), Context::random(true));
+    let met = cause(&[(7, newest), (5, first)]);
+    assert_eq!(off(&service(7, true, &newest.to_string()), met).await, newest);
+    for cause in [None, Some(Cause::Unsampled)] {
+        assert_eq!(off(&service(5, false, &first.to_string()), cause).await, first, "until it's true");
+    }
+    let unsampled = Context::random(false);
+    let settled = service(5, true, &unsampled.to_string());
+    assert_eq!(off(&settled, cause(&[(5, unsampled)])).await, declared);
+    assert_eq!(off(&settled, None).await, declared, "whoever can't tell of a trace begins none");
 }

@@ -21,16 +21,22 @@ impl Context {
         Self { trace: rand::random::<u128>().max(1), span: rand::random::<u64>().max(1), sampled }
     }
 
-    /// None where it isn't well-formed: then the trace starts anew. Later versions may be longer.
+    /// None where it isn't well-formed, by W3C's Trace Context, 3.2.2 and 4.3: then the trace starts anew. Version 00 has
+    /// these 55 bytes and no more; what a later one adds stands behind another dash, and is dropped.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let dashes = bytes.len() >= LENGTH && [2, 35, 52].iter().all(|at| bytes[*at] == b'-');
         let hex = |from: usize, to: usize| {
-            let digits = text.get(from..to).filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit()))?;
+            let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+            let digits = text.get(from..to).filter(|t| t.bytes().all(is_digit))?;
             u128::from_str_radix(digits, 16).ok()
         };
-        let (trace, span, flags) = (hex(3, 35)?, hex(36, 52)?, hex(53, 55)?);
-        let known = dashes && hex(0, 2)? != 0xff && trace != 0 && span != 0;
+        let (version, trace, span, flags) = (hex(0, 2)?, hex(3, 35)?, hex(36, 52)?, hex(53, 55)?);
+        let ends = match version {
+            0 => bytes.len() == LENGTH,
+            _ => bytes.get(LENGTH).is_none_or(|next| *next == b'-'),
+        };
+        let known = dashes && ends && version != 0xff && trace != 0 && span != 0;
         known.then_some(Self { trace, span: u64::try_from(span).ok()?, sampled: flags & 1 == 1 })
     }
 
@@ -56,6 +62,12 @@ impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.sampled))
     }
+}
+
+/// A context that somebody sent, as it's stored and handed on: in version 00, so it's never longer than 55 bytes. Empty
+/// where it isn't one.
+pub fn received(text: &str) -> String {
+    Context::parse(text).map(|context| context.to_string()).unwrap_or_default()
 }
 
 /// Whether a stored context says so. Looks at one byte.

@@ -26,7 +26,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use opentelemetry::InstrumentationScope;
 
 pub use batch::{Counts, Error, QUEUE_DEFAULT, QUEUE_LIMIT};
-pub use context::{Context, is_sampled, unsampled};
+pub use context::{Context, is_sampled, received, unsampled};
 pub use endpoint::{Endpoint, EndpointError, Tls};
 pub use figures::FAMILIES;
 pub use span::Span;

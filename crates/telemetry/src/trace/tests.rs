@@ -18,11 +18,22 @@ fn what_is_not_well_formed_is_none() {
     let zero_trace = format!("00-{}-b7ad6b7169203331-01", "0".repeat(32));
     let zero_span = format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", "0".repeat(16));
     let wrong_version = TEXT.replacen("00", "ff", 1);
-    for text in ["", "00", &TEXT[..54], &TEXT.replace('-', "_"), &TEXT.replace('f', "g"), &zero_trace, &zero_span] {
+    let longer = format!("{TEXT}-more");
+    let (underscores, letters, loud) = (TEXT.replace('-', "_"), TEXT.replace('f', "g"), TEXT.to_uppercase());
+    for text in ["", "00", &TEXT[..54], &underscores, &letters, &loud, &zero_trace, &zero_span, &wrong_version, &longer]
+    {
         assert_eq!(Context::parse(text), None, "{text}");
+        assert_eq!(received(text), "", "{text}");
     }
-    assert_eq!(Context::parse(&wrong_version), None);
-    assert!(Context::parse(&format!("{TEXT}-more")).is_some(), "later versions may be longer");
+}
+
+#[test]
+fn a_later_version_may_say_more_which_is_not_kept() {
+    let later = TEXT.replacen("00", "42", 1);
+    for text in [&later, &format!("{later}-{}", "x".repeat(7000))] {
+        assert_eq!(received(text), TEXT);
+    }
+    assert_eq!(received(&format!("{later}more")), "", "more stands behind a dash");
 }
 
 #[test]

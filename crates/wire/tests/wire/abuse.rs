@@ -58,9 +58,37 @@ async fn a_malformed_identity_is_refused() {
         let details = refused.get_error_details();
         assert_eq!(details.bad_request().unwrap().field_violations[0].field, "driftless-identity");
     }
-    let mut request = Request::new(v1::HeadRequest {});
-    request.metadata_mut().insert("traceparent", "not a trace".parse().unwrap());
-    client.head(request).await.unwrap();
+}
+
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// What is heard of a call with these entries.
+async fn heard_with(entries: &[(&'static str, String)]) -> String {
+    let (double, server, _remote) = one().await;
+    let mut client = ResourceServiceClient::connect(format!("http://{}", server.address)).await.unwrap();
+    let mut request = Request::new(v1::ApplyRequest::default());
+    for (name, value) in entries {
+        request.metadata_mut().append(*name, value.parse().unwrap());
+    }
+    client.apply(request).await.unwrap();
+    double.heard().concat()
+}
+
+#[tokio::test]
+async fn a_trace_context_that_is_none_fails_nothing_and_is_not_kept() {
+    let long = format!("{TRACE}-{}", "f".repeat(4000));
+    for bad in ["not a trace", &TRACE.to_uppercase(), &long] {
+        let heard = heard_with(&[("traceparent", bad.to_owned())]).await;
+        assert!(!heard.contains(&TRACE[3..35]) && heard.len() < 100, "another trace: {heard}");
+    }
+    let twice = heard_with(&[("traceparent", TRACE.into()), ("traceparent", TRACE.into())]).await;
+    assert!(!twice.contains(&TRACE[3..35]), "{twice}");
+    let later = heard_with(&[("traceparent", long.replacen("00", "01", 1))]).await;
+    assert_eq!(later, format!("user/anonymous {TRACE} \"apply\""));
+    // More than W3C's 512 characters and 32 members.
+    let members = (0..100).map(|n| format!("vendor{n}={}", "x".repeat(20))).collect::<Vec<_>>().join(",");
+    let stated = heard_with(&[("traceparent", TRACE.into()), ("tracestate", members)]).await;
+    assert_eq!(stated, format!("user/anonymous {TRACE} \"apply\""), "what others say of it is nobody's here");
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 //! It sees the service and its instances, and takes one step: it makes missing instances, or stops superfluous ones,
 //! within bounds that hold at every moment, whatever happened before and however many updates came in a row:
 //!
-//! - never more than `replicas + surge` instances are live, those still stopping included;
+//! - never more than `replicas + surge` instances are live, those still stopping included, also on a node that isn't heard:
+//!   what was asked to go there runs until it's known to have ended, or until it's lost;
 //! - no step of a rollout takes the number of ready ones below `replicas - unavailable`, and no granted eviction below
 //!   `min_available`; an instance that isn't ready may always go.
 //!
@@ -17,7 +18,7 @@ use model::{Decision, Draft, Key, Move, Next, Step, Until, Why};
 use super::{
     KIND, STATUS, Service,
     fleet::{Fleet, One},
-    rest::rest,
+    rest::{and_unheard, rest},
     status,
     target::{Going, Target},
     template,
@@ -69,7 +70,7 @@ impl Reconciler for Services {
         };
         let fleet = Fleet::of(view, item, service, &target);
         if item.deleting() {
-            return delete(view, item, &fleet);
+            return delete(view, item, service, &fleet);
         }
         let next = forget(view, &fleet)
             .or_else(|| stop_excess(service, &fleet))
@@ -203,7 +204,7 @@ fn blocked(view: &View<'_>, item: &Item, service: &Service, why: Why) -> Decisio
     };
     let fleet = Fleet::of(view, item, service, &unknown);
     if item.deleting() {
-        return delete(view, item, &fleet);
+        return delete(view, item, service, &fleet);
     }
     let next = Next::Blocked(why);
     let status = status::of(item, service, &unknown, &fleet, &Going::default(), &next);
@@ -211,12 +212,13 @@ fn blocked(view: &View<'_>, item: &Item, service: &Service, why: Why) -> Decisio
 }
 
 /// Children first, then the record.
-fn delete(view: &View<'_>, item: &Item, fleet: &Fleet<'_>) -> Decision {
+fn delete(view: &View<'_>, item: &Item, service: &Service, fleet: &Fleet<'_>) -> Decision {
     let wanted: Vec<Move> = fleet.wanted().take(BATCH).map(|one| one.stop()).collect();
     let why = Why::new("Deleting", format!("stop {}", count(wanted.len(), "instance")));
     let next = step("stop", wanted, why).or_else(|| forget(view, fleet)).unwrap_or_else(|| {
         if !fleet.stopping.is_empty() {
-            let words = format!("waits for {} to stop", count(fleet.stopping.len(), "instance"));
+            let stopping = count(fleet.stopping.len(), "instance");
+            let words = format!("waits for {stopping} to stop{}", and_unheard(service, fleet));
             let names = fleet.stopping.iter().map(|one| one.item.key.clone());
             let until = fleet.wake.map_or(Until::Change, Until::Time);
             return Next::Wait(until, Why::new("Deleting", words).because_of(names));

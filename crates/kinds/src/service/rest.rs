@@ -6,7 +6,7 @@ use model::{Key, Next, Until, Why};
 
 use super::{
     Service,
-    fleet::Fleet,
+    fleet::{Fleet, One},
     lost::Patience,
     plan::{complete, ready},
     status,
@@ -68,14 +68,15 @@ fn waiting_words(service: &Service, fleet: &Fleet<'_>, updated_ready: usize) -> 
     words + &and_unheard(service, fleet)
 }
 
-fn and_unheard(service: &Service, fleet: &Fleet<'_>) -> String {
+pub fn and_unheard(service: &Service, fleet: &Fleet<'_>) -> String {
     unheard(service, fleet).map(|why| format!("; {}", why.message)).unwrap_or_default()
 }
 
 fn complete_rest(service: &Service, target: &Target, fleet: &Fleet<'_>, until: Until) -> Next {
     if !fleet.stopping.is_empty() {
         let names = fleet.stopping.iter().map(|one| one.item.key.clone());
-        let words = format!("{} still stopping", count(fleet.stopping.len(), "instance"));
+        let words =
+            format!("{} still stopping{}", count(fleet.stopping.len(), "instance"), and_unheard(service, fleet));
         return Next::Wait(until, Why::new("Stopping", words).because_of(names));
     }
     if let Some(unheard) = unheard(service, fleet) {
@@ -101,21 +102,41 @@ fn complete_rest(service: &Service, target: &Target, fleet: &Fleet<'_>, until: U
 
 /// How many are on nodes that are Unknown, and what becomes of them.
 pub fn unheard(service: &Service, fleet: &Fleet<'_>) -> Option<Why> {
-    let patience = fleet.unheard().map(|one| Patience::of(service.lost_after, one.instance.gone_within));
-    let longest = patience.max_by_key(|patience| patience.time())?;
-    let nodes: BTreeSet<&str> = fleet.unheard().map(|one| one.instance.node.as_str()).collect();
+    let (asked, wanted): (Vec<One<'_>>, Vec<One<'_>>) = fleet.unheard().partition(|one| one.item.deleting());
+    let nodes: BTreeSet<&str> = wanted.iter().chain(&asked).map(|one| one.instance.node.as_str()).collect();
+    if nodes.is_empty() {
+        return None;
+    }
+    let silent = nodes.iter().take(NODES_NAMED).map(|node| Key::new(node::KIND, "", node));
+    if fleet.braked {
+        let words = format!("{}: {}", on_nodes("", wanted.iter().chain(&asked)), placement::BRAKE);
+        return Some(Why::new("Brake", words).because_of(silent.chain([Key::new(
+            placement::KIND,
+            "",
+            placement::NAME,
+        )])));
+    }
+    let replaced =
+        longest(service, &wanted).map(|patience| format!("{}, replaced after {patience}", on_nodes("", wanted.iter())));
+    // Until then it may have a process, and never do more live than are allowed.
+    let held = longest(service, &asked).map(|patience| {
+        let there = on_nodes(" asked to go", asked.iter());
+        format!("{there}: it counts as running until it says that it ended, or for {patience}")
+    });
+    let words: Vec<String> = replaced.into_iter().chain(held).collect();
+    Some(Why::new("NodesSilent", words.join("; ")).because_of(silent))
+}
+
+fn longest(service: &Service, fleet: &[One<'_>]) -> Option<Patience> {
+    let patience = fleet.iter().map(|one| Patience::of(service.lost_after, one.instance.gone_within));
+    patience.max_by_key(|patience| patience.time())
+}
+
+fn on_nodes<'a>(asked: &str, fleet: impl Iterator<Item = &'a One<'a>> + Clone) -> String {
+    let nodes: BTreeSet<&str> = fleet.clone().map(|one| one.instance.node.as_str()).collect();
     let named = nodes.iter().take(NODES_NAMED).copied().collect::<Vec<_>>().join(", ");
     let more = nodes.len().saturating_sub(NODES_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let which = if nodes.len() == 1 { "which is not heard" } else { "which are not heard" };
-    let there = format!("{} on {named}{more}, {which}", fleet.unheard().count());
-    let keys = nodes.iter().take(NODES_NAMED).map(|node| Key::new(node::KIND, "", node));
-    Some(match fleet.braked {
-        true => Why::new("Brake", format!("{there}: {}", placement::BRAKE)).because_of(keys.chain([Key::new(
-            placement::KIND,
-            "",
-            placement::NAME,
-        )])),
-        false => Why::new("NodesSilent", format!("{there}, replaced after {longest}")).because_of(keys),
-    })
+    format!("{}{asked} on {named}{more}, {which}", fleet.count())
 }

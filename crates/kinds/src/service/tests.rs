@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::v1;
 use bytes::Bytes;
 use expect_test::{Expect, expect};
-use model::{Key, Next, Time};
+use model::{Key, Move, Next, Time};
 use proptest::prelude::*;
 use prost::Message;
 

@@ -63,7 +63,53 @@ fn what_was_asked_to_go_on_a_silent_node_is_not_replaced_before_it_has_surely_en
     with(
         &world,
         expect![
-            "wait (NotReady: 1 of 2 ready; 1 on n2, which is not heard, replaced after 42s of silence (until it has surely ended there: stop_after 30s, stop_grace 7s, and 5s to be sure))"
+            "wait (NotReady: 1 of 2 ready; 1 asked to go on n2, which is not heard: it counts as running until it says that it ended, or for 42s of silence (until it has surely ended there: stop_after 30s, stop_grace 7s, and 5s to be sure))"
+        ],
+    );
+}
+
+/// It may have a process there, so it takes the place of one that could be made; and it's said until when.
+#[test]
+fn what_was_asked_to_go_on_a_silent_node_holds_its_place_until_it_is_lost() {
+    let mut world = two_nodes(&service_spec(1, 0, 1), "new-1!@2");
+    let waits = |world: &World, expected: Expect| {
+        with(world, expected);
+        let decision = plan(world, &Services, &key());
+        assert_eq!(
+            decision.next,
+            Next::Wait(model::Until::Time(NOW.plus(Duration::from_secs(10))), decision.next.why().clone())
+        );
+    };
+    silence(&mut world, "n2", Duration::from_secs(20));
+    waits(
+        &world,
+        expect![
+            "wait (NotReady: 0 of 1 ready; 1 asked to go on n2, which is not heard: it counts as running until it says that it ended, or for 30s of silence (lost_after))"
+        ],
+    );
+    silence(&mut world, "n2", Duration::from_secs(30));
+    with(&world, expect!["release uid-web-new-1, web-new-1 (NodeLost)"]);
+
+    // Everything else is as it should be.
+    let mut world = two_nodes(&service_spec(1, 1, 0), "new-0+ new-1!@2");
+    silence(&mut world, "n2", Duration::from_secs(20));
+    waits(
+        &world,
+        expect![
+            "wait (Stopping: 1 instance still stopping; 1 asked to go on n2, which is not heard: it counts as running until it says that it ended, or for 30s of silence (lost_after))"
+        ],
+    );
+
+    // Deleting, too.
+    let mut world = two_nodes(&service_spec(1, 1, 0), "new-1!@2");
+    silence(&mut world, "n2", Duration::from_secs(20));
+    let mut resource = world.get(&key()).unwrap().resource.clone();
+    resource.metadata.as_mut().unwrap().deletion_time = Some(NOW.into());
+    put(&mut world, resource.metadata.unwrap(), resource.spec.unwrap(), resource.status);
+    waits(
+        &world,
+        expect![
+            "wait (Deleting: waits for 1 instance to stop; 1 asked to go on n2, which is not heard: it counts as running until it says that it ended, or for 30s of silence (lost_after))"
         ],
     );
 }
@@ -85,7 +131,7 @@ fn what_ends_by_itself_is_asked_to_go_before_it_is_lost_with_a_deleted_node() {
     with(
         &asked(41),
         expect![
-            "wait (NotReady: 1 of 2 ready; 1 on n9, which is not heard, replaced after 42s of silence (until it has surely ended there: stop_after 30s, stop_grace 7s, and 5s to be sure))"
+            "wait (NotReady: 1 of 2 ready; 1 asked to go on n9, which is not heard: it counts as running until it says that it ended, or for 42s of silence (until it has surely ended there: stop_after 30s, stop_grace 7s, and 5s to be sure))"
         ],
     );
     with(&asked(42), expect!["release uid-web-new-1, web-new-1 (NodeLost)"]);
@@ -104,7 +150,7 @@ fn what_ends_by_itself_is_asked_to_go_before_it_is_lost_with_a_deleted_node() {
     with(
         &back,
         expect![
-            "wait (NotReady: 1 of 2 ready; 1 on n9, which is not heard, replaced after 42s of silence (until it has surely ended there: stop_after 30s, stop_grace 7s, and 5s to be sure))"
+            "wait (NotReady: 1 of 2 ready; 1 asked to go on n9, which is not heard: it counts as running until it says that it ended, or for 42s of silence (until it has surely ended there: stop_after 30s, stop_grace 7s, and 5s to be sure))"
         ],
     );
 }
@@ -267,4 +313,28 @@ fn what_is_declared_about_silence_is_told_where_it_comes_to_something_else() {
     expect!["spec.lost_after 30s is too short: what a node ran is replaced after 75s of silence (until it has surely ended there: stop_after 60s, stop_grace 10s, and 5s to be sure)"].assert_eq(&said(None, Some(60), 0));
     expect!["on_disconnect.stop_after is for what must not run twice, but a rollout runs up to max_surge more beside it; declare spec.rollout: {max_surge: 0, max_unavailable: 1}"].assert_eq(&said(Some(60), Some(10), 1));
     expect![[r#"[Violation { field: "spec.template.on_disconnect.stop_after", message: "must be at least 10s: less would stop it whenever a server goes away for a moment, before its node is called Unknown" }]"#]].assert_eq(&said(None, Some(9), 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Whatever is on a node that isn't heard, stopping or not, counts as running until it's lost.
+    #[test]
+    fn nothing_is_made_beside_too_many_that_may_run_on_a_silent_node(
+        replicas in 0..9_i32, surge in 0..4_i32, instances in any_fleet(),
+        there in proptest::collection::vec(any::<bool>(), 12), silent in 0..60_u64,
+    ) {
+        let placed = instances.split_whitespace().zip(there).map(|(word, there)| {
+            if there && !word.contains('?') { format!("{word}@2") } else { word.to_owned() }
+        });
+        let placed = placed.collect::<Vec<_>>();
+        let mut world = two_nodes(&service_spec(replicas, surge, 1), &placed.join(" "));
+        silence(&mut world, "n2", Duration::from_secs(silent));
+        let lost = if silent >= 30 { placed.iter().filter(|word| word.ends_with("@2")).count() } else { 0 };
+        let Next::Do(step, _) = plan(&world, &Services, &key()).next else { return Ok(()) };
+        let made = step.moves.iter().filter(|m| matches!(m, Move::Create(draft) if draft.key.kind() == instance::KIND));
+        let (made, live) = (made.count(), placed.len() - lost);
+        let most = usize::try_from(replicas + surge).unwrap();
+        prop_assert!(made == 0 || live + made <= most, "{live} may run, {made} more made, {most} allowed");
+    }
 }

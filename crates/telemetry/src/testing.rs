@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::{
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 use tonic::{
     Request, Response, Status,
-    transport::{Identity, Server, ServerTlsConfig},
+    transport::{Certificate, Identity, Server, ServerTlsConfig},
 };
 
 /// How it takes what comes.
@@ -87,6 +87,13 @@ impl Receiver {
     pub fn start_tls(certificate: &str, key: &str) -> Self {
         let identity = Identity::from_pem(certificate, key);
         Self::serve("127.0.0.1:0".parse().expect("an address"), Some(ServerTlsConfig::new().identity(identity)))
+    }
+
+    /// The same, and whoever sends must show a certificate that this authority signed.
+    pub fn start_tls_for(certificate: &str, key: &str, authority: &[u8]) -> Self {
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(certificate, key));
+        let tls = tls.client_ca_root(Certificate::from_pem(authority));
+        Self::serve("127.0.0.1:0".parse().expect("an address"), Some(tls))
     }
 
     fn serve(address: SocketAddr, tls: Option<ServerTlsConfig>) -> Self {

@@ -205,3 +205,24 @@ async fn a_receiver_by_https_proves_itself_or_gets_nothing() {
     until("the others are given up", || doubting.counts() == Counts { exported: 0, dropped: 0, failed: 5 }).await;
     assert_eq!(receiver.spans().len(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_asks_who_sends_is_shown_a_certificate() {
+    let (ca, certificate, key) = authority();
+    let (_, strange_certificate, strange_key) = authority();
+    let receiver = Receiver::start_tls_for(&certificate, &key, &ca);
+    let with = |identity: Option<(&str, &str)>| {
+        let endpoint = format!("https://{}", receiver.address());
+        let identity = identity.map(|(certificate, key)| (certificate.into(), key.into()));
+        Tracer::start(&Config { tls: Some(Tls { ca: ca.clone(), identity }), ..config(&endpoint) }).unwrap()
+    };
+    let known = with(Some((&certificate, &key)));
+    let (silent, stranger) = (with(None), with(Some((&strange_certificate, &strange_key))));
+    make(&known, 3);
+    make(&silent, 5);
+    make(&stranger, 7);
+    known.flush(Duration::from_secs(30)).await;
+    assert_eq!(known.counts(), Counts { exported: 3, dropped: 0, failed: 0 });
+    until("the others are given up", || (silent.counts().failed, stranger.counts().failed) == (5, 7)).await;
+    assert_eq!(receiver.spans().len(), 3);
+}

@@ -12,6 +12,7 @@ fn a_manifest_without_replicas_keeps_what_was_scaled_and_one_with_them_sets_it_a
     cluster.run(&["scale", "service", "web", "--replicas", "5"]).ok();
     let described = cluster.run(&["describe", "service", "web"]).ok().stdout;
     assert!(described.contains("spec.replicas: scale"), "{described}");
+    described_for_programs(&cluster);
 
     cluster.apply_with(without_replicas("v2").as_bytes(), &["--wait", "--timeout", "60s"]).ok();
     assert_eq!(replicas(), Some(5));
@@ -47,4 +48,17 @@ fn a_manifest_that_does_not_name_pause_keeps_a_rollout_paused_and_says_so() {
     cluster.wait_ready("web", "60s");
     assert_eq!(cluster.service("web")["spec"]["version"], "v2");
     assert!(!cluster.apply(&web(2, "v2", SLEEPS, "max_surge: 2")).ok().stderr.contains("paused"));
+}
+
+/// The same as the verbs say that each part of it is of.
+fn described_for_programs(cluster: &Cluster) {
+    cluster.wait_ready("web", "60s");
+    let told = cluster.run(&["describe", "service", "web", "-o", "json"]).ok().json();
+    assert_eq!(told["resource"], cluster.service("web"));
+    assert_eq!(told["children"].as_array().map(Vec::len), Some(5));
+    let history = cluster.run(&["history", "service", "web", "--limit", "10", "-o", "json"]).ok().json();
+    assert_eq!(told["history"], history["entries"]);
+    let yaml = cluster.run(&["describe", "service", "web", "-o", "yaml"]).ok().stdout;
+    assert!(yaml.contains("\n  kind: Service\n") && yaml.contains("\nhistory:\n"), "{yaml}");
+    cluster.run(&["describe", "service", "nobody", "-o", "json"]).exits(3);
 }

@@ -1,10 +1,14 @@
-//! `driftless describe`: everything about one resource, for reading.
+//! `driftless describe`: everything about one resource, for reading and for programs.
 
 use std::fmt::Write as _;
 
 use anyhow::Context;
-use api::{manifest, v1};
+use api::{
+    manifest::{self, Format},
+    v1,
+};
 use model::{Filter, Key};
+use serde_json::{Value, json};
 
 use super::{
     get::{self, Table},
@@ -12,10 +16,11 @@ use super::{
 };
 use crate::{
     client::Client,
-    edit, output,
+    edit,
+    output::{self, Output},
     standing::Head,
     vouched,
-    words::{self, DEFAULT_NAMESPACE},
+    words::{self, DEFAULT_NAMESPACE, manifest_kinds},
 };
 
 /// History entries shown.
@@ -24,7 +29,11 @@ const ENTRIES: i32 = 10;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   driftless describe service web
-  driftless describe node/n1")]
+  driftless describe node/n1
+  driftless describe service web -o yaml
+
+JSON and YAML are {\"resource\": ..., \"children\": [...], \"history\": [...]}: resources as 'driftless get' prints them, the \
+newest entries as 'driftless history' does.")]
 pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
@@ -32,6 +41,9 @@ pub struct Args {
     /// The namespace of what is named.
     #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
     namespace: String,
+    /// Text is for eyes, YAML and JSON for programs.
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
@@ -42,6 +54,10 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let resource = vouched::shown(client, vec![resource]).await?.remove(0);
     let uid = resource.metadata.as_ref().map(|m| m.uid.clone()).unwrap_or_default();
     let (children, _) = get::all(client, Filter { owner_uid: uid, ..Filter::default() }).await?;
+    if let Some(format) = args.output.format() {
+        let history = history::values(client, &key, ENTRIES).await?;
+        return output::print(&manifest::print(&value(&resource, &children, history), format));
+    }
     let entries = history::entries(client, &key, ENTRIES).await?;
     let mut text = head(&key, &resource);
     bodies(&mut text, &resource);
@@ -51,6 +67,16 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     }
     section(&mut text, "History", &history::text(&entries));
     output::print(&text)
+}
+
+/// Everything for programs.
+fn value(resource: &v1::Resource, children: &[v1::Resource], history: Vec<Value>) -> Value {
+    let as_got = |resource: &v1::Resource| -> Value {
+        let text = manifest_kinds(|kinds| manifest::one(resource, kinds, Format::Json));
+        serde_json::from_str(&text).expect("it was written as JSON just now")
+    };
+    let children: Vec<Value> = children.iter().map(as_got).collect();
+    json!({ "resource": as_got(resource), "children": children, "history": history })
 }
 
 fn section(text: &mut String, title: &str, body: &str) {

@@ -75,6 +75,21 @@ pub async fn entries(client: &Client, key: &Key, limit: i32) -> anyhow::Result<V
     Ok(client.api.entries(request).await?.entries)
 }
 
+/// The newest so many, oldest first, as `-o json` tells them.
+pub async fn values(client: &Client, key: &Key, limit: i32) -> anyhow::Result<Vec<Value>> {
+    let args = Args {
+        words: Vec::new(),
+        namespace: key.namespace().to_owned(),
+        limit,
+        since: None,
+        follow: false,
+        output: Output::Json,
+    };
+    let key = Some(key.clone());
+    let mut teller = Teller { client, args: &args, key, before: BTreeMap::new(), last: 0, time: Time::default() };
+    Ok(teller.read().await?.iter().map(json).collect())
+}
+
 /// An entry, and what each of the resources that it touched was before, where that is known.
 struct Told {
     entry: v1::HistoryEntry,

@@ -133,6 +133,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// The record that is written with whatever is bound to one of these: as long as it's unchanged, nothing was.
+    fn bound_with(&self) -> Option<Key> {
+        None
+    }
+
     /// What an agent's report tells of it, for the history; without moving values. `after`: none where its record goes.
     fn news(&self, before: &v1::Resource, after: Option<&v1::Resource>) -> Why {
         changed_condition(before, after).unwrap_or_else(|| Why::new("Observed", "its status was reported"))

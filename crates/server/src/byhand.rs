@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kinds::Kind;
 use model::{Conditions, Domain, Filter, Key, Revision, fields::Fields};
 use prost_types::Any;
-use store::{Caller, Error, Note, Result, Write};
+use store::{Caller, Error, Expect, Note, Result, Write};
 
 use crate::{
     admit::{
@@ -76,11 +76,11 @@ pub async fn delete(
     let expected = Precondition { uid: &request.uid, revision: Revision(request.revision) };
     let mut attempt = 1;
     loop {
-        let step = Step::begin(shared);
+        let mut step = Step::begin(shared);
         let record = current(shared, heads, &key).await?;
         expected.check(&key, &record)?;
         if !request.now {
-            unused(shared, members, kind, &key, &record)?;
+            step.expects.extend(unused(shared, members, kind, &key, &record)?);
         }
         let author = author(shared, caller, Domain::User);
         let before = rights::read(&key, &record)?;
@@ -96,18 +96,24 @@ pub async fn delete(
             Ok(revision) => {
                 return Ok(v1::DeleteResponse { resource: after.map(|r| revised(r, revision)), revision: revision.0 });
             }
-            Err(error) => again(shared, &expected, &mut attempt, error)?,
+            Err(error) => again(shared, &key, &expected, &mut attempt, error)?,
         }
     }
 }
 
-/// Refuses what would pull away the ground from below others. Where no agent is there it has happened already.
-fn unused(shared: &Shared, members: &Members, kind: &dyn Kind, key: &Key, record: &Record) -> Result<()> {
-    let Some(node) = record.node().filter(|node| !members.agents(node).is_empty()) else { return Ok(()) };
+/// Refuses what would pull away the ground from below others. Where no agent is there it has happened already. Returns what
+/// the commit must find unchanged, so that nothing is bound to it meanwhile. An agent that comes back in this very moment
+/// isn't compared with: it registers its Node anew, as that of a node whose record was deleted does.
+fn unused(shared: &Shared, members: &Members, kind: &dyn Kind, key: &Key, record: &Record) -> Result<Option<Expect>> {
+    let Some(node) = record.node().filter(|node| !members.agents(node).is_empty()) else { return Ok(None) };
     let cache = shared.cache();
     let there = Filter { node: node.into(), ..Filter::default() };
     let mut bound = cache.matching(&there, None).map(|object| object.key);
-    kind.in_use(key, &mut bound).map_or(Ok(()), |message| Err(Error::InUse { key: key.clone(), message }))
+    if let Some(message) = kind.in_use(key, &mut bound) {
+        return Err(Error::InUse { key: key.clone(), message });
+    }
+    let unchanged = kind.bound_with().and_then(|key| Some((cache.get(&key)?.revision, key)));
+    Ok(unchanged.map(|(revision, key)| Expect { key, revision }))
 }
 
 /// What a deletion comes to.
@@ -195,7 +201,7 @@ pub async fn update_status(
         let step = with(step, &author, &key, &record, Some(after.clone()));
         match step.commit(shared, &author, None, note(caller, "status", &key)).await {
             Ok(revision) => return Ok(v1::UpdateStatusResponse { resource: Some(revised(after, revision)) }),
-            Err(error) => again(shared, &expected, &mut attempt, error)?,
+            Err(error) => again(shared, &key, &expected, &mut attempt, error)?,
         }
     }
 }
@@ -238,8 +244,9 @@ fn revised(mut resource: v1::Resource, revision: Revision) -> v1::Resource {
 }
 
 /// Conflicts with others are looked at again, a bounded number of times.
-fn again(shared: &Shared, expected: &Precondition<'_>, attempt: &mut usize, error: Error) -> Result<()> {
-    if !matches!(error, Error::Conflict { .. }) || expected.is_pinned() || *attempt == ATTEMPTS_MAX {
+fn again(shared: &Shared, key: &Key, expected: &Precondition<'_>, attempt: &mut usize, error: Error) -> Result<()> {
+    let pinned = |on: &Key| on == key && expected.is_pinned();
+    if !matches!(&error, Error::Conflict { key: on, .. } if !pinned(on)) || *attempt == ATTEMPTS_MAX {
         return Err(error);
     }
     *attempt += 1;

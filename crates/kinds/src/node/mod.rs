@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::{Conditions, Domain, Key, Time, Violation, fields::Fields};
 use prost::Message;
 
-use crate::{Column, Info, Kind, Rights, Template, instance, typed};
+use crate::{Column, Info, Kind, Rights, Template, instance, placement, typed};
 
 mod plan;
 #[cfg(test)]
@@ -117,6 +117,10 @@ impl Kind for NodeKind {
             )
         };
         (instances > 0).then(refused)
+    }
+
+    fn bound_with(&self) -> Option<Key> {
+        Some(Key::new(placement::KIND, "", placement::NAME))
     }
 
     fn row(&self, resource: &v1::Resource) -> Vec<String> {

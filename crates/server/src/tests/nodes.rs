@@ -127,6 +127,40 @@ async fn a_node_in_use_is_deleted_only_by_saying_so() {
     assert_eq!(status_of(&server, &instances[0]).await, v1::InstanceStatus::default());
 }
 
+/// A check before the commit alone would let it through.
+#[tokio::test]
+async fn a_node_to_which_something_is_bound_meanwhile_is_in_use() {
+    let (faults, backend) = (Faults::new(), Arc::new(Memory::default()));
+    let server = over(Arc::new(Faulty::new(backend.clone(), faults.clone()))).await;
+    let placing = over(backend).await;
+    let (uid, _) = join(&server, "a1", "m1").await.unwrap();
+    let parent = declare(&server, "web").await;
+    let shard = shard_fence(&server, metadata(&parent).shard).await;
+    let create = [put(instance_of(&parent, "web-abc-0")), put(parent.clone())];
+    server.commit(step(shard, create.into())).await.unwrap();
+    let leader = claim_as(&placing, "leader", "c2").await;
+    let instance = get(&placing, &Key::new("Instance", "default", "web-abc-0")).await;
+    let mut spec: v1::InstanceSpec = typed("spec", instance.spec.as_ref()).unwrap();
+    (spec.node, spec.node_uid) = ("n1".into(), uid);
+    let bound = put(v1::Resource { spec: Some(any(instance::SPEC, &spec)), ..instance });
+    let placement = put(get(&placing, &crate::founding::placement()).await);
+    let bind = std::sync::Mutex::new(Some(step(leader, vec![bound, placement])));
+    faults.on_before_commit(move |_, _| {
+        let (bind, placing) = (bind.lock().unwrap().take(), placing.clone());
+        Box::pin(async move {
+            if let Some(bind) = bind {
+                placing.commit(bind).await.expect("it's bound between the look and the commit");
+            }
+        })
+    });
+    // Also of whoever says which revision it read: that is the node's, and unchanged.
+    let revision = metadata(&get(&server, &node()).await).revision;
+    let request = v1::DeleteRequest { key: Some((&node()).into()), revision, ..Default::default() };
+    let said = server.delete(&caller(), request).await.unwrap_err();
+    assert!(matches!(&said, Error::InUse { key, .. } if *key == node()), "{said:?}");
+    get(&server, &node()).await;
+}
+
 #[tokio::test]
 async fn a_node_without_an_agent_or_without_instances_is_deleted_at_once() {
     let server = start().await;

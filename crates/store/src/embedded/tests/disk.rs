@@ -8,22 +8,26 @@ use tokio::task::JoinSet;
 
 use super::medium::{Fault, Medium};
 use crate::{
-    Cluster, Embedded, Error, HistoryQuery, LogEntry, SessionOpen, Store, Transaction, WatchItem,
+    Cluster, Embedded, Error, HistoryQuery, LogEntry, OpenError, SessionOpen, Store, Transaction, WatchItem,
     conformance::{Coordinated, Reader, create, current, put, resource},
     embedded::disk,
 };
 
 /// A store on that medium, which holds a database already or is empty.
-fn open_on(medium: &Medium, dir: &Path) -> Embedded {
+pub(super) fn open_on(medium: &Medium, dir: &Path) -> Embedded {
+    try_open_on(medium, dir).unwrap()
+}
+
+pub(super) fn try_open_on(medium: &Medium, dir: &Path) -> Result<Embedded, OpenError> {
     let backend = medium.clone();
     let opener = move || disk::builder().create_with_backend(backend.clone());
     if redb::StorageBackend::len(medium).unwrap() == 0 {
         disk::initialize(&opener().unwrap(), &Cluster::random()).unwrap();
     }
-    Embedded::open_with(dir, super::super::prepare(dir).unwrap(), Box::new(opener)).unwrap()
+    Embedded::open_with(dir, super::super::prepare(dir).unwrap(), Box::new(opener))
 }
 
-fn creating(name: &str) -> Transaction {
+pub(super) fn creating(name: &str) -> Transaction {
     let entry = LogEntry {
         root_uid: format!("uid-{name}"),
         step_id: "step".into(),

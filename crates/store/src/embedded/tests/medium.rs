@@ -33,6 +33,22 @@ struct Inner {
     fault: Fault,
     stalled: bool,
     syncs: usize,
+    /// Whatever changes the disk, from now until its user is killed; none: it isn't.
+    steps_left: Option<usize>,
+}
+
+impl Inner {
+    /// Before each step that changes something: whether its user still lives.
+    fn step(&mut self) -> io::Result<()> {
+        match &mut self.steps_left {
+            Some(0) => Err(failed(io::ErrorKind::NotConnected)),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +80,22 @@ impl Medium {
 
     pub fn syncs(&self) -> usize {
         self.inner().syncs
+    }
+
+    /// Its user is killed right after that many more writes, syncs and changes of its length.
+    pub fn kill_after(&self, steps: usize) {
+        self.inner().steps_left = Some(steps);
+    }
+
+    pub fn was_killed(&self) -> bool {
+        self.inner().steps_left == Some(0)
+    }
+
+    /// What its next user finds where only the one before died: all that was written, synced or not.
+    pub fn after_kill(&self) -> Self {
+        let bytes = self.inner().bytes.clone();
+        let inner = Inner { synced: bytes.clone(), bytes, ..Inner::default() };
+        Self { shared: Arc::new((Mutex::new(inner), Condvar::new())) }
     }
 
     /// What a power cut might leave right now: all that was synced, and some of what wasn't.
@@ -106,6 +138,7 @@ impl StorageBackend for Medium {
     /// Like a sparse file, it grows even where there's no space to write to.
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut inner = self.inner();
+        inner.step()?;
         inner.bytes.resize(len as usize, 0);
         inner.synced.resize(len as usize, 0);
         Ok(())
@@ -116,6 +149,7 @@ impl StorageBackend for Medium {
         if matches!(inner.fault, Fault::NoSync | Fault::Gone) {
             return Err(failed(io::ErrorKind::Other));
         }
+        inner.step()?;
         inner.synced = inner.bytes.clone();
         inner.unsynced.clear();
         inner.syncs += 1;
@@ -129,6 +163,7 @@ impl StorageBackend for Medium {
             Fault::Gone => return Err(failed(io::ErrorKind::NotConnected)),
             Fault::None | Fault::NoSync => {}
         }
+        inner.step()?;
         let start = offset as usize;
         inner.bytes[start..start + data.len()].copy_from_slice(data);
         inner.unsynced.push((start, data.to_vec()));

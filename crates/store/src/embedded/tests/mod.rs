@@ -3,6 +3,7 @@ mod kill;
 mod medium;
 mod properties;
 mod reopen;
+mod steps;
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -7,7 +7,7 @@ use futures::{FutureExt, StreamExt};
 use model::{Object, Revision};
 use store::{Error, Group, Result, ResumeToken, WatchItem, WatchOptions};
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::{founding, shared::Shared};
 
@@ -68,6 +68,11 @@ async fn follow(shared: &Shared, listing: &mut bool) -> Ended {
             }
         };
         let Some(items) = items else { return Ended::Broken("the stream ended".into()) };
+        if begins_another(shared, &items)
+            && let Err(error) = check_shards(shared).await
+        {
+            return Ended::Broken(error.to_string());
+        }
         match take(shared, &mut snapshot, items) {
             Ok(false) => {}
             Ok(true) => {
@@ -83,6 +88,27 @@ async fn follow(shared: &Shared, listing: &mut bool) -> Ended {
         // A token may be answered by a snapshot, too.
         *listing |= snapshot.is_some();
     }
+}
+
+/// Whether a snapshot of another store than before begins there.
+fn begins_another(shared: &Shared, items: &[Result<WatchItem>]) -> bool {
+    let cache = shared.cache();
+    let is_another = |item: &Result<WatchItem>| match item {
+        Ok(WatchItem::SnapshotStart { incarnation, .. }) => *incarnation != cache.incarnation,
+        _ => false,
+    };
+    items.iter().any(is_another)
+}
+
+/// The number of shards is for the life of a cluster, but another store is another cluster. What was computed from the number
+/// found at the start is in too many places to be changed below them.
+async fn check_shards(shared: &Shared) -> Result<()> {
+    let (found, now) = (shared.config.shards, shared.backend.cluster().await?.shards);
+    if found != now {
+        error!(server = %shared.config.name, found, now, "the store has another number of shards than at the start");
+        shared.broke();
+    }
+    Ok(())
 }
 
 /// Another store than before may be an empty one.

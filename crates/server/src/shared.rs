@@ -42,7 +42,8 @@ pub enum Readiness {
     RolledBack,
     /// The server is about to end.
     Draining,
-    /// A part of the server or of its store panicked: what it answers may be old for ever.
+    /// A part of the server or of its store panicked: what it answers may be old for ever. Or the store became one of another
+    /// number of shards, and it would put resources where nobody looks.
     Broken,
 }
 
@@ -67,7 +68,8 @@ impl Readiness {
             Self::RolledBack => "the store is behind what was seen of it: it was restored without `driftless restore`",
             Self::Draining => "this server is ending; go to another one",
             Self::Broken => {
-                "a part of this server or of its store panicked, which is a defect (its log says where); it must be started anew"
+                "a part of this server or of its store panicked, which is a defect, or the store has another number of shards \
+                 now (its log says which); it must be started anew"
             }
         }
     }

@@ -115,6 +115,34 @@ async fn what_a_store_has_lost_is_not_answered_from_the_cache() {
     assert!(matches!(&answer, Err(store::Error::Unavailable(why)) if why.contains("STORE_ROLLED_BACK")), "{answer:?}");
 }
 
+/// It would put resources into shards that nobody owns.
+#[tokio::test(start_paused = true)]
+async fn a_store_of_another_number_of_shards_is_not_served_by_a_server_of_before() {
+    let of = |shards| Arc::new(Memory::new(Cluster { shards, ..Cluster::random() }));
+    let current = Arc::new(Current(RwLock::new(of(4))));
+    let faults = Faults::new();
+    let server = over(Arc::new(Faulty::new(current.clone(), faults.clone()))).await;
+    let become_one_of = |shards| {
+        faults.cut(true);
+        *current.0.write().unwrap() = of(shards);
+        faults.cut(false);
+    };
+    let old = server.cluster().await.unwrap().incarnation;
+    become_one_of(4);
+    let followed = async {
+        while !server.cluster().await.is_ok_and(|cluster| cluster.incarnation != old) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), followed).await.expect("one of as many is followed");
+    become_one_of(5);
+    tokio::time::timeout(Duration::from_secs(60), server.broken()).await.expect("whoever runs it is told");
+    let why = server.check()().expect_err("it isn't ready");
+    assert!(why.contains("another number of shards"), "{why}");
+    let another = over(current.now()).await;
+    assert_eq!(another.cluster().await.unwrap().shards, 5, "a new one serves it");
+}
+
 /// Nobody else made there what placement needs.
 #[tokio::test(start_paused = true)]
 async fn an_empty_store_is_founded_by_a_server_that_runs() {

@@ -3,14 +3,14 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use telemetry::trace::Tracer;
-use tokio::sync::Semaphore;
+use telemetry::{spell::Spell, trace::Tracer};
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::plan::Backoff;
 
@@ -41,11 +41,12 @@ pub struct Together {
     /// So many attach and register at a time; the others wait for their turn.
     pub attaching: Semaphore,
     interruptions: AtomicU64,
+    spell: Mutex<Spell>,
 }
 
 impl Together {
     pub fn new(attaching_max: usize) -> Self {
-        Self { attaching: Semaphore::new(attaching_max), interruptions: AtomicU64::new(0) }
+        Self { attaching: Semaphore::new(attaching_max), interruptions: AtomicU64::new(0), spell: Mutex::default() }
     }
 
     /// Counts one more; true: nobody is about to tell of it yet.
@@ -53,9 +54,10 @@ impl Together {
         self.interruptions.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// Those that weren't told of; from now on they are.
-    pub fn take_interruptions(&self) -> u64 {
-        self.interruptions.swap(0, Ordering::Relaxed)
+    /// Those that weren't told of, where it's time to tell; from now on they are.
+    pub fn take_interruptions(&self) -> Option<u64> {
+        let interruptions = self.interruptions.swap(0, Ordering::Relaxed);
+        self.spell.lock().unwrap_or_else(PoisonError::into_inner).failed(interruptions, Instant::now())
     }
 }
 

@@ -83,8 +83,9 @@ impl Keeper {
             let config = Arc::clone(&self.config);
             tokio::spawn(async move {
                 sleep(TELL_AFTER).await;
-                let (node, interruptions) = (&config.node, config.together.take_interruptions());
-                tracing::warn!(%node, %error, interruptions, "the node's session is interrupted");
+                if let Some(interruptions) = config.together.take_interruptions() {
+                    tracing::warn!(node = %config.node, %error, interruptions, "the node's session is interrupted");
+                }
             });
         }
     }

@@ -8,6 +8,7 @@ use futures::StreamExt;
 use kinds::{KINDS, RECONCILERS, Reconciler, World};
 use model::{Filter, Key, Object, Revision, Time};
 use store::{Bookmark, List, Result, ResumeToken, ShardSet, WatchItem, WatchOptions, WatchStream};
+use telemetry::spell::Spell;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -31,11 +32,13 @@ const UNCOVERED_MAX: Duration = Duration::from_secs(5);
 
 pub async fn run(shared: Arc<Shared>) {
     let mut informer = Informer { token: None, opened: None, snapshot: None, shared };
-    let mut pause = informer.shared.config.backoff_min;
+    let (mut pause, mut spell) = (informer.shared.config.backoff_min, Spell::default());
     loop {
         let before = informer.shared.cache.revision();
-        if let Err(error) = informer.follow().await {
-            warn!(%error, "watch ended; opening it again");
+        if let Err(error) = informer.follow().await
+            && let Some(times) = spell.failed(1, Instant::now())
+        {
+            warn!(%error, times, "watch ended; opening it again");
         }
         // One that told something was no failure, however it ended.
         if informer.shared.cache.revision() != before {

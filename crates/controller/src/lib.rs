@@ -34,10 +34,11 @@ use std::{sync::Arc, time::Duration};
 
 use rand::Rng;
 use store::{Result, Store};
-use telemetry::metrics::Source;
+use telemetry::{metrics::Source, spell::Spell};
 use tokio::{
     sync::watch,
     task::{JoinError, JoinSet},
+    time::Instant,
 };
 use tracing::info;
 
@@ -131,11 +132,15 @@ impl Controller {
 
 /// Tries until it works: nothing can be done before it does. With jitter: everybody who waits began at the same moment.
 async fn retry<T, F: Future<Output = Result<T>>>(config: &Config, call: impl Fn() -> F) -> T {
-    let mut pause = config.backoff_min;
+    let (mut pause, mut spell) = (config.backoff_min, Spell::default());
     loop {
         match call().await {
             Ok(value) => return value,
-            Err(error) => tracing::warn!(%error, "the store is not reachable yet"),
+            Err(error) => {
+                if let Some(times) = spell.failed(1, Instant::now()) {
+                    tracing::warn!(%error, times, "the store is not reachable yet");
+                }
+            }
         }
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(config.redial_max);

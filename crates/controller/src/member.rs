@@ -17,6 +17,7 @@ use api::v1;
 use futures::StreamExt;
 use model::{LEADER, shard_claim, shard_of_claim};
 use store::{Error, SessionOpen};
+use telemetry::spell::Spell;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -107,6 +108,8 @@ struct Member {
     beating: bool,
     /// When the last beat failed, until one succeeds.
     unheard: Option<Instant>,
+    /// Renewals that failed.
+    unrenewed: Spell,
     leaving: Option<Instant>,
 }
 
@@ -128,6 +131,7 @@ impl Member {
             said: v1::MemberReport::default(),
             beating: false,
             unheard: None,
+            unrenewed: Spell::default(),
             leaving: None,
         }
     }
@@ -236,7 +240,11 @@ impl Member {
                         return true;
                     }
                     // The session may live on; only the store knows, and the fence asks it.
-                    Err(error) => warn!(%error, "renewal failed"),
+                    Err(error) => {
+                        if let Some(times) = self.unrenewed.failed(1, Instant::now()) {
+                            warn!(%error, times, "renewal failed");
+                        }
+                    }
                 }
             }
         }

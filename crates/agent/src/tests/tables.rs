@@ -256,7 +256,7 @@ fn absent_fields_get_the_documented_defaults() {
 fn interruptions_of_many_agents_are_told_together() {
     let together = Together::new(1);
     let first: Vec<bool> = (0..3).map(|_| together.interrupted()).collect();
-    assert_eq!((first, together.take_interruptions()), (vec![true, false, false], 3));
+    assert_eq!((first, together.take_interruptions()), (vec![true, false, false], Some(3)));
     assert!(together.interrupted(), "it's told of again");
 }
 

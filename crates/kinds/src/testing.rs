@@ -1,7 +1,7 @@
 //! Worlds in a line of text, for the kinds' tests.
 //!
 //! An instance is `<template>-<slot><flags>`: `+` ready, `!` asked to go, `?` without a node, `^` to be evicted, `*` ready
-//! for no more than a second (else for a minute), `~` in a crash loop, `@2` on node `n2` instead of `n1`. So
+//! for no more than a second (else for a minute), `~` in a crash loop, `=` finished, `@2` on node `n2` instead of `n1`. So
 //! `old-0+ new-1? new-2+^@2`.
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub fn bare_fleet(spec: &v1::ServiceSpec, instances: &str) -> World {
 
 fn add_instance(world: &mut World, word: &str) {
     let (word, node) = word.split_once('@').unwrap_or((word, "1"));
-    let bare = word.trim_end_matches(['+', '!', '?', '^', '*', '~']);
+    let bare = word.trim_end_matches(['+', '!', '?', '^', '*', '~', '=']);
     let (hash, slot) = bare.rsplit_once('-').unwrap();
     let owner = v1::OwnerReference {
         kind: service::KIND.into(),
@@ -86,7 +86,7 @@ fn add_instance(world: &mut World, word: &str) {
     let since = if word.contains('*') { 1 } else { 60 };
     ready.last_transition_time = Some(NOW.minus(std::time::Duration::from_secs(since)).into());
     let status = v1::InstanceStatus {
-        phase: "Running".into(),
+        phase: if word.contains('=') { instance::FINISHED.into() } else { "Running".into() },
         ready: word.contains('+'),
         conditions: vec![ready],
         evict: word.contains('^').then_some(evict),

@@ -127,15 +127,28 @@ fn a_finished_instance_is_not_run_again_by_a_later_agent() {
     let once =
         sleeper("once", 1, 0).replace("[sleep, '86400']", &script).replace("stop_grace", "restart: Never, stop_grace");
     cluster.apply(&once).ok();
-    let events = cluster.stream(&["get", "instances", "-w", "-o", "json"]);
-    events.until_json("it is finished", LONG, |e| (e["resource"]["status"]["phase"] == "Finished").then_some(()));
+    let events = cluster.stream(&["get", "services", "-w", "-o", "json"]);
+    let says = |e: &serde_json::Value| {
+        let ready = condition(&e["resource"], "Ready")?;
+        (ready["status"] == "True" && ready["message"] == "1 of 1 ready (1 finished)").then_some(())
+    };
+    events.until_json("it is finished, and as declared", LONG, says);
     let before = cluster.instances("once");
     cluster.kill_part("n1");
     cluster.start_agent("n1");
     // Another one on the same node proves that the new agent acts.
     cluster.apply_with(sleeper("other", 1, 0).as_bytes(), &["--wait"]).ok();
     assert_eq!(cluster.instances("once"), before);
+    // Nor elsewhere: a drain has nothing to ask of it, and it isn't lost with its node.
+    cluster.run(&["drain", "n1", "--timeout", "20s"]).ok();
+    assert_eq!(cluster.instances("once"), before);
     assert_eq!(fs::read_to_string(ran.path()).expect("it is there"), "ran\n");
+    let described = cluster.run(&["describe", "node", "n1"]).ok().stdout;
+    for told in
+        ["Session:      live, through server ", "Last said:", "Reserved:     cpu 0m of ", "instances 0 of ", "once-"]
+    {
+        assert!(described.contains(told), "no {told:?} in {described}");
+    }
 }
 
 /// A small generator, so that a run can be repeated from what it prints.

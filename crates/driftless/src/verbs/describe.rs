@@ -23,6 +23,8 @@ use crate::{
     words::{self, DEFAULT_NAMESPACE, manifest_kinds},
 };
 
+mod node;
+
 /// History entries shown.
 const ENTRIES: i32 = 10;
 
@@ -33,7 +35,7 @@ const ENTRIES: i32 = 10;
   driftless describe service web -o yaml
 
 JSON and YAML are {\"resource\": ..., \"children\": [...], \"history\": [...]}: resources as 'driftless get' prints them, the \
-newest entries as 'driftless history' does.")]
+newest entries as 'driftless history' does. Of a node there are \"instances\" too: what is there, whoever owns it.")]
 pub struct Args {
     /// KIND NAME, or KIND/NAME.
     #[arg(required = true, value_name = "KIND NAME")]
@@ -54,29 +56,49 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let resource = vouched::shown(client, vec![resource]).await?.remove(0);
     let uid = resource.metadata.as_ref().map(|m| m.uid.clone()).unwrap_or_default();
     let (children, _) = get::all(client, Filter { owner_uid: uid, ..Filter::default() }).await?;
+    let here = if key.kind() == kinds::node::KIND { Some(node::instances(client, key.name()).await?) } else { None };
     if let Some(format) = args.output.format() {
         let history = history::values(client, &key, ENTRIES).await?;
-        return output::print(&manifest::print(&value(&resource, &children, history), format));
+        return output::print(&manifest::print(&value(&resource, &children, here.as_deref(), history), format));
     }
     let entries = history::entries(client, &key, ENTRIES).await?;
-    let mut text = head(&key, &resource);
+    let mut lines = head(&key, &resource);
+    if let Some(here) = &here {
+        lines.extend(node::head(client, &resource, here, &entries).await?);
+    }
+    let mut text = String::new();
+    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = writeln!(text, "{:14}{value}", format!("{name}:"));
+    }
     bodies(&mut text, &resource);
     text += &conditions(&resource);
     if !children.is_empty() {
         section(&mut text, "Children", &Table { wide: true, namespaces: false }.text(&children));
+    }
+    if let Some(here) = here.filter(|here| !here.is_empty()) {
+        section(&mut text, "Instances", &Table { wide: true, namespaces: true }.text(&here));
     }
     section(&mut text, "History", &history::text(&entries));
     output::print(&text)
 }
 
 /// Everything for programs.
-fn value(resource: &v1::Resource, children: &[v1::Resource], history: Vec<Value>) -> Value {
+fn value(
+    resource: &v1::Resource,
+    children: &[v1::Resource],
+    here: Option<&[v1::Resource]>,
+    history: Vec<Value>,
+) -> Value {
     let as_got = |resource: &v1::Resource| -> Value {
         let text = manifest_kinds(|kinds| manifest::one(resource, kinds, Format::Json));
         serde_json::from_str(&text).expect("it was written as JSON just now")
     };
-    let children: Vec<Value> = children.iter().map(as_got).collect();
-    json!({ "resource": as_got(resource), "children": children, "history": history })
+    let all = |resources: &[v1::Resource]| -> Vec<Value> { resources.iter().map(as_got).collect() };
+    let mut value = json!({ "resource": as_got(resource), "children": all(children), "history": history });
+    if let Some(here) = here {
+        value["instances"] = json!(all(here));
+    }
+    value
 }
 
 fn section(text: &mut String, title: &str, body: &str) {
@@ -86,14 +108,14 @@ fn section(text: &mut String, title: &str, body: &str) {
     }
 }
 
-fn head(key: &Key, resource: &v1::Resource) -> String {
+fn head(key: &Key, resource: &v1::Resource) -> Vec<(&'static str, String)> {
     let m = resource.metadata.clone().unwrap_or_default();
     let head = Head::of(resource);
     let pairs = |map: &std::collections::BTreeMap<String, String>| {
         map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(", ")
     };
     let writer = m.last_writer.clone().unwrap_or_default();
-    let lines = [
+    vec![
         ("Name", key.name().to_owned()),
         ("Namespace", key.namespace().to_owned()),
         ("Kind", key.kind().to_owned()),
@@ -108,12 +130,7 @@ fn head(key: &Key, resource: &v1::Resource) -> String {
         ("Revision", format!("{}, by {}", m.revision, writer.actor)),
         ("Field owners", field_owners(resource, &m)),
         ("Shard", m.shard.to_string()),
-    ];
-    let mut text = String::new();
-    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
-        let _ = writeln!(text, "{:14}{value}", format!("{name}:"));
-    }
-    text
+    ]
 }
 
 /// Who says what of the fields that commands set beside manifests.

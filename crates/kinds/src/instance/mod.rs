@@ -18,8 +18,10 @@ const LIMITED: &str = "Limited";
 /// True where it came up against its limits since it was started.
 pub const LIMITS_REACHED: &str = "LimitsReached";
 pub const READY: &str = "Ready";
+/// It ended by itself, with code 0, where its restart policy takes that for the end.
+pub const FINISHED: &str = "Finished";
 /// All that an agent says; "Pending" is also what nobody said anything of.
-pub const PHASES: [&str; 7] = ["Pending", "Starting", "Running", "BackOff", "Stopping", "Finished", "Failed"];
+pub const PHASES: [&str; 7] = ["Pending", "Starting", "Running", "BackOff", "Stopping", FINISHED, "Failed"];
 
 /// A run of that length ends a crash loop: the next restart counts as the first again.
 pub const STABLE: Duration = Duration::from_secs(10);
@@ -93,6 +95,11 @@ pub fn stop_after(template: &v1::InstanceTemplate) -> Option<Duration> {
 impl Instance {
     pub fn condition(&self, condition_type: &str) -> Option<&v1::Condition> {
         self.conditions.iter().find(|c| c.r#type == condition_type)
+    }
+
+    /// It ran to its end and won't run again: nothing of it is left to run, and what it was for is done.
+    pub fn is_finished(&self) -> bool {
+        self.phase == FINISHED
     }
 
     pub fn is_looping(&self) -> bool {

@@ -126,13 +126,13 @@ struct Drain {
     next: Option<Next>,
 }
 
-/// Asks for the eviction of what runs here. Each service's plan grants it within its own budget.
+/// Asks for the eviction of what runs here, or still may. What is finished stays: elsewhere it would run once more. Each service's plan grants it within its own budget.
 fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
     if !node.drain {
         return Drain::default();
     }
     let here: Vec<(&Item, &Instance)> =
-        view.all::<Instance>(instance::KIND).filter(|(_, instance)| instance.node == item.key.name()).collect();
+        view.all::<Instance>(instance::KIND).filter(|(one, instance)| counts(one, instance, item)).collect();
     let unasked = here.iter().filter(|(item, instance)| !item.deleting() && instance.evict.is_none());
     let moves: Vec<Move> = unasked.take(BATCH).map(|(one, _)| evict(one, item, view.now)).collect();
     let left = condition(DRAINED, Some(false), "Draining", format!("{} still here", count(here.len(), "instance")));
@@ -142,13 +142,17 @@ fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
     }
     if here.is_empty() {
         return Drain {
-            condition: Some(condition(DRAINED, Some(true), "Drained", "nothing is left here")),
+            condition: Some(condition(DRAINED, Some(true), "Drained", "nothing runs here any more")),
             next: None,
         };
     }
     let names = here.iter().map(|(item, _)| item.key.clone());
     let why = Why::new("Draining", format!("{} still here", count(here.len(), "instance"))).because_of(names);
     Drain { condition: Some(left), next: Some(Next::Wait(Until::Change, why)) }
+}
+
+fn counts(one: &Item, instance: &Instance, node: &Item) -> bool {
+    instance.node == node.key.name() && (!instance.is_finished() || one.deleting())
 }
 
 fn evict(instance: &Item, node: &Item, now: Time) -> Move {

@@ -8,7 +8,7 @@ use prost::Message;
 use super::{KIND, Nodes, STATUS, UNKNOWN_AFTER};
 use crate::{
     Reconciler, View, World, any, placement,
-    testing::{NOW, add_node, metadata, plan, put, silence, words},
+    testing::{NOW, add_node, fleet, metadata, plan, put, silence, words},
 };
 
 /// `n1` was ready; its agent is gone, noted since then or not at all; the view is fed since `live`.
@@ -54,6 +54,23 @@ fn silence_that_this_view_did_not_witness_proves_nothing() {
         Duration::from_secs(1),
         expect!["wait (AgentSilent: its agent has no session) ready=True silent=Some(3600s)"],
     );
+}
+
+#[test]
+fn a_drain_asks_what_runs_and_leaves_what_is_finished() {
+    let check = |instances: &str, expected: Expect| {
+        let mut world = fleet(&v1::ServiceSpec::default(), instances);
+        let record = world.get(&Key::new(KIND, "", "n1")).unwrap().resource.clone();
+        let drained = any(super::SPEC, &v1::NodeSpec { cordon: true, drain: true, ..Default::default() });
+        put(&mut world, record.metadata.unwrap(), drained, record.status);
+        let decision = plan(&world, &Nodes, &Key::new(KIND, "", "n1"));
+        let said = v1::NodeStatus::decode(decision.status.as_ref().unwrap().value.as_slice()).unwrap();
+        let drained = said.conditions.iter().find(|c| c.r#type == super::DRAINED).unwrap();
+        expected.assert_eq(&format!("{}; {}", words(&decision), drained.message));
+    };
+    check("new-0= new-1+ new-2=!", expect!["evict web-new-1 (Draining); 2 instances still here"]);
+    check("new-0= new-2=!", expect!["wait (Draining: 1 instance still here); 1 instance still here"]);
+    check("new-0=", expect!["settled (AgentConnected: its agent has a live session); nothing runs here any more"]);
 }
 
 #[test]

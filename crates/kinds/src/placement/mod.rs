@@ -9,10 +9,12 @@ use model::{Conditions, Domain, Violation, fields::Fields};
 use crate::{Column, Info, Kind, Rights, Template, instance::PLACED, typed};
 
 mod plan;
+mod reserved;
 #[cfg(test)]
 mod tests;
 
 pub use plan::Placements;
+pub use reserved::{Reserved, most};
 
 pub const KIND: &str = "Placement";
 /// The one record, made with the cluster.

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use api::v1;
 use model::{Decision, Key, Move, Next, Step, Why, condition};
 
-use super::{BRAKE, KIND, REACHABLE, STATUS};
+use super::{
+    BRAKE, KIND, REACHABLE, STATUS,
+    reserved::{Reserved, most, signed},
+};
 use crate::{
     Item, Lookup, Reconciler, Scope, View, World, any,
     instance::{self, Instance, PLACED},
@@ -19,8 +22,6 @@ use crate::{
 
 /// Binds in one step.
 const BATCH: usize = 100;
-/// Instances on a node that doesn't say how many it takes.
-const INSTANCES_DEFAULT: i32 = 1_000;
 /// Silent nodes that `why` goes on to.
 const NODES_TOLD: usize = 3;
 
@@ -149,9 +150,7 @@ struct Room {
     /// Why nothing new may go there at all.
     closed: Option<&'static str>,
     capacity: v1::Capacity,
-    cpu_millis: i64,
-    memory_bytes: i64,
-    instances: i32,
+    reserved: Reserved,
     /// Instances by their owner's uid.
     owners: BTreeMap<String, u32>,
 }
@@ -211,17 +210,13 @@ impl Room {
             uid: item.uid().into(),
             closed,
             capacity: node.capacity,
-            cpu_millis: 0,
-            memory_bytes: 0,
-            instances: 0,
+            reserved: Reserved::default(),
             owners: BTreeMap::new(),
         }
     }
 
     fn add(&mut self, item: &Item, instance: &Instance) {
-        self.cpu_millis = self.cpu_millis.saturating_add(signed(instance.cpu_millis));
-        self.memory_bytes = self.memory_bytes.saturating_add(signed(instance.memory_bytes));
-        self.instances = self.instances.saturating_add(1);
+        self.reserved.add(instance);
         *self.owners.entry(item.owner_uid().into()).or_default() += 1;
     }
 
@@ -229,10 +224,10 @@ impl Room {
         if let Some(closed) = self.closed {
             return Some(closed.into());
         }
-        let most = if self.capacity.instances > 0 { self.capacity.instances } else { INSTANCES_DEFAULT };
-        let cpu = self.capacity.cpu_millis.saturating_sub(self.cpu_millis);
-        let memory = self.capacity.memory_bytes.saturating_sub(self.memory_bytes);
-        if self.instances >= most {
+        let most = most(&self.capacity);
+        let cpu = self.capacity.cpu_millis.saturating_sub(self.reserved.cpu_millis);
+        let memory = self.capacity.memory_bytes.saturating_sub(self.reserved.memory_bytes);
+        if self.reserved.instances >= most {
             Some(format!("full ({})", count(usize::try_from(most).unwrap_or(0), "instance")))
         } else if signed(instance.cpu_millis) > cpu.max(0) {
             Some(format!("{}m cpu free, {}m asked for", cpu.max(0), instance.cpu_millis))
@@ -247,12 +242,8 @@ impl Room {
     fn load(&self, item: &Item) -> (u32, i64, i32, String) {
         let same = self.owners.get(item.owner_uid()).copied().unwrap_or(0);
         let share = |used: i64, of: i64| used.saturating_mul(1_000) / of.max(1);
-        let reserved =
-            share(self.cpu_millis, self.capacity.cpu_millis).max(share(self.memory_bytes, self.capacity.memory_bytes));
-        (same, reserved, self.instances, self.name.clone())
+        let reserved = share(self.reserved.cpu_millis, self.capacity.cpu_millis)
+            .max(share(self.reserved.memory_bytes, self.capacity.memory_bytes));
+        (same, reserved, self.reserved.instances, self.name.clone())
     }
-}
-
-fn signed(amount: u64) -> i64 {
-    i64::try_from(amount).unwrap_or(i64::MAX)
 }

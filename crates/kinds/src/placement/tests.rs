@@ -76,6 +76,12 @@ fn says_per_node_what_did_not_fit() {
         .assert_eq(&status.conditions[0].message);
 }
 
+#[test]
+fn what_is_finished_needs_no_room() {
+    check(&world(&[("n1", 1_000, 1)], "new-0=@1 new-1?"), expect!["bind web-new-1 to n1 (Placing)"]);
+    check(&world(&[("n1", 1_000, 1)], "new-0+@1 new-1?"), expect!["explain web-new-1 (Unplaceable)"]);
+}
+
 /// An agent may say anything.
 #[test]
 fn a_node_with_less_than_nothing_takes_nothing() {

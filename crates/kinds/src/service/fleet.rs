@@ -43,7 +43,7 @@ pub struct Fleet<'a> {
 pub struct One<'a> {
     pub item: &'a Item,
     pub instance: &'a Instance,
-    /// Ready, and not since the last crash of a loop; one of the target's template has also been so for as long as the
+    /// Finished, or ready, and not since the last crash of a loop; one of the target's template has also been so for as long as the
     /// rollout asks.
     pub available: bool,
     /// Its node is Unknown: what was last said of it is not vouched for.
@@ -55,7 +55,7 @@ impl<'a> Fleet<'a> {
         let judge = Judge::of(view);
         let mut fleet = Self { braked: judge.brakes(), ..Self::default() };
         for (item, instance) in view.children_of::<Instance>(item.uid()) {
-            let one = One { item, instance, available: instance.ready, unheard: false };
+            let one = One { item, instance, available: instance.ready || instance.is_finished(), unheard: false };
             match judge.standing(item, instance, service.lost_after) {
                 Standing::Lost => fleet.lost.push(One { unheard: true, ..one }),
                 Standing::Silent { unknown, lost_at } => {
@@ -127,6 +127,14 @@ impl<'a> Fleet<'a> {
     /// Available, as far as anybody knows at present.
     pub fn vouched(&self) -> usize {
         self.wanted().filter(|one| one.available && !one.unheard).count()
+    }
+
+    /// Of those wanted, how many ran to their end; in words, where there are any.
+    pub fn finished(&self) -> String {
+        match self.wanted().filter(|one| one.instance.is_finished()).count() {
+            0 => String::new(),
+            finished => format!(" ({finished} finished)"),
+        }
     }
 
     pub fn unheard(&self) -> impl Iterator<Item = One<'a>> {

@@ -113,7 +113,8 @@ impl<'a> Judge<'a> {
     }
 
     pub fn standing(&self, item: &Item, instance: &Instance, lost_after: Duration) -> Standing {
-        if instance.node.is_empty() {
+        // What is finished and known can't be lost with its node: it would run once more.
+        if instance.node.is_empty() || (instance.is_finished() && !item.deleting()) {
             return Standing::Heard;
         }
         let node = self.view.world.get(&Key::new(node::KIND, "", &instance.node));

@@ -53,7 +53,7 @@ pub fn rest(service: &Service, target: &Target, fleet: &Fleet<'_>, going: &Going
 fn waiting_words(service: &Service, fleet: &Fleet<'_>, updated_ready: usize) -> String {
     let replicas = service.replicas;
     let mut words = match fleet.outdated.len() {
-        0 => format!("{} of {replicas} ready", fleet.vouched()),
+        0 => format!("{} of {replicas} ready{}", fleet.vouched(), fleet.finished()),
         outdated => format!(
             "{updated_ready} of {replicas} of the declared template ready, {} of another left",
             count(outdated, "instance")
@@ -84,7 +84,7 @@ fn complete_rest(service: &Service, target: &Target, fleet: &Fleet<'_>, until: U
         let why = Why::new(unheard.reason, words).because_of(unheard.because_of);
         return if fleet.braked { Next::Blocked(why) } else { Next::Wait(until, why) };
     }
-    let ready = format!("{} of {} ready", service.replicas, service.replicas);
+    let ready = format!("{} of {} ready{}", service.replicas, service.replicas, fleet.finished());
     if !target.is_declared() {
         let words = status::went_back(service, &target.declared, &service.status.rolled_back_because);
         let why = Why::new(status::ROLLED_BACK, format!("{ready}; {words}"));

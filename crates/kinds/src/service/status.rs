@@ -29,7 +29,7 @@ pub fn of(
     let complete = counts.updated == service.replicas && counts.updated_ready == service.replicas && counts.others == 0;
     let gives_up = going.failed && service.auto_rollback && target.is_declared() && has_better(service, target);
     let unheard = unheard(service, fleet);
-    let words = Words { service, counts, trouble: fleet.trouble(), unheard, next };
+    let words = Words { service, counts, finished: fleet.finished(), trouble: fleet.trouble(), unheard, next };
     let (rolled_back, because) = match gives_up {
         true => (target.declared.clone(), words.no_progress()),
         false => kept_rollback(service, target),
@@ -89,6 +89,7 @@ fn last_good(service: &Service, target: &Target, complete: bool) -> Option<v1::G
 struct Words<'a> {
     service: &'a Service,
     counts: Counts,
+    finished: String,
     trouble: Option<String>,
     /// What is on nodes that are Unknown.
     unheard: Option<Why>,
@@ -111,7 +112,8 @@ impl Words<'_> {
     /// How far it is, and what is in the way.
     fn state(&self) -> (&'static str, String) {
         let Counts { updated, .. } = self.counts;
-        let words = format!("{} of {} ready, {updated} updated", self.counts.ready(), self.service.replicas);
+        let words =
+            format!("{} of {} ready{}, {updated} updated", self.counts.ready(), self.service.replicas, self.finished);
         match (self.next, &self.trouble, &self.unheard) {
             (Next::Blocked(why), ..) if !self.is_about_silence(why) => {
                 (why.reason, format!("{words}; {}", why.message))
@@ -157,7 +159,7 @@ impl Words<'_> {
             // Nobody knows that they aren't, either.
             (None, true) if self.counts.unheard > 0 => condition(READY, None, reason, words),
             (None, true) => {
-                let words = format!("{} of {} ready", self.counts.ready(), self.service.replicas);
+                let words = format!("{} of {} ready{}", self.counts.ready(), self.service.replicas, self.finished);
                 condition(READY, Some(true), "AllReady", words)
             }
             (None, false) => condition(READY, Some(false), reason, words),

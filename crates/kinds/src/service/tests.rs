@@ -16,7 +16,7 @@ use crate::{
     placement,
     service::Service,
     simulation::{Healthy, Nodes, Simulation},
-    testing::{NOW, add_node, fleet, metadata, plan, put, service_spec, silence, words},
+    testing::{NOW, add_node, bare_fleet, fleet, metadata, plan, put, service_spec, silence, words},
 };
 
 fn key() -> Key {
@@ -39,6 +39,29 @@ fn makes_what_is_missing_in_the_lowest_free_slots() {
     check(3, "new-0+ new-1 new-2+", expect!["wait (NotReady: 2 of 3 ready)"]);
     check(2, "new-0+ new-1+", expect!["settled (AllReady: 2 of 2 ready)"]);
     check(0, "", expect!["settled (AllReady: 0 of 0 ready)"]);
+}
+
+/// Work that ends isn't ready to serve, and needn't be.
+#[test]
+fn what_is_finished_is_as_declared() {
+    check(2, "new-0= new-1", expect!["wait (NotReady: 1 of 2 ready (1 finished))"]);
+    check(2, "new-0= new-1=", expect!["settled (AllReady: 2 of 2 ready (2 finished))"]);
+    check(2, "old-0= old-1=", expect!["create web-new-2 (TooFew)"]);
+    check(1, "new-0= new-1=", expect!["stop web-new-1 (TooMany)"]);
+}
+
+#[test]
+fn what_is_finished_is_not_lost_with_its_node_and_run_once_more() {
+    let spec = service_spec(2, 1, 0);
+    for gone in [false, true] {
+        let mut world = if gone { bare_fleet(&spec, "new-0= new-1=@2") } else { fleet(&spec, "new-0= new-1=@2") };
+        add_node(&mut world, "n2", 64_000, 100);
+        add_node(&mut world, "n3", 64_000, 100);
+        if !gone {
+            silence(&mut world, "n1", Duration::from_secs(3_600));
+        }
+        expect!["settled (AllReady: 2 of 2 ready (2 finished))"].assert_eq(&words(&plan(&world, &Services, &key())));
+    }
 }
 
 #[test]

@@ -32,20 +32,22 @@ pub struct Hub {
 
 #[derive(Default)]
 struct State {
-    /// Counts streams, so that an old one doesn't take a newer one's place away.
+    /// Counts streams, so that each takes only its own place away.
     streams: u64,
-    nodes: HashMap<String, (u64, mpsc::Sender<v1::LogStart>)>,
+    /// The streams of each node that live, in the order in which they came. While an agent attaches anew it may have two for
+    /// a moment, and it's not always the one that came last which stays.
+    nodes: HashMap<String, Vec<(u64, mpsc::Sender<v1::LogStart>)>>,
     waiting: HashMap<u64, oneshot::Sender<Chunks>>,
 }
 
 impl Hub {
-    /// The agent of this node is here, until the guard is dropped or its next stream comes.
+    /// The agent of this node is here, until the guard is dropped.
     pub fn attach(self: &Arc<Self>, node: &str) -> (Attachment, mpsc::Receiver<v1::LogStart>) {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let mut state = self.state();
         state.streams += 1;
         let stream = state.streams;
-        state.nodes.insert(node.to_owned(), (stream, sender));
+        state.nodes.entry(node.to_owned()).or_default().push((stream, sender));
         (Attachment { hub: self.clone(), node: node.to_owned(), stream }, requests)
     }
 
@@ -56,7 +58,7 @@ impl Hub {
         let (answer, answered) = oneshot::channel();
         let sender = {
             let mut state = self.state();
-            let sender = state.nodes.get(node)?.1.clone();
+            let sender = state.nodes.get(node)?.last()?.1.clone();
             state.waiting.insert(id, answer);
             sender
         };
@@ -93,7 +95,9 @@ pub struct Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         let mut state = self.hub.state();
-        if state.nodes.get(&self.node).is_some_and(|(stream, _)| *stream == self.stream) {
+        let Some(streams) = state.nodes.get_mut(&self.node) else { return };
+        streams.retain(|(stream, _)| *stream != self.stream);
+        if streams.is_empty() {
             state.nodes.remove(&self.node);
         }
     }
@@ -109,3 +113,6 @@ impl Drop for Waiting<'_> {
         self.hub.state().waiting.remove(&self.id);
     }
 }
+
+#[cfg(test)]
+mod tests;

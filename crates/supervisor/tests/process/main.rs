@@ -2,6 +2,7 @@
 
 mod adopt;
 mod check;
+mod killed;
 mod limits;
 mod logs;
 mod run;

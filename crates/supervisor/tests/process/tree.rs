@@ -13,7 +13,7 @@ fn stubborn(world: &World) -> Launch {
     };
     // An ignored signal stays ignored over exec.
     let member = file("member.sh", "trap '' TERM\necho $$ > $1\nexec sleep 60\n");
-    let dir = world.dir.path().display();
+    let dir = world.dir.display();
     let tree = format!(
         "sh {member} {dir}/plain &\n\
          setsid sh {member} {dir}/session &\n\

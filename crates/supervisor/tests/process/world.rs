@@ -26,14 +26,25 @@ use prost::Message;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct World {
-    pub dir: tempfile::TempDir,
+    pub dir: PathBuf,
     pub cgroups: bool,
     pub log_bytes: u64,
+    /// Stands in for the supervisor.
+    pub supervisor: Option<PathBuf>,
+    /// Removes it in the end.
+    _temporary: Option<tempfile::TempDir>,
 }
 
 impl World {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a temporary folder"), cgroups: true, log_bytes: 10 << 20 }
+        let temporary = tempfile::tempdir().expect("a temporary folder");
+        let world = Self::at(temporary.path());
+        Self { _temporary: Some(temporary), ..world }
+    }
+
+    /// One that is another's.
+    pub fn at(dir: &Path) -> Self {
+        Self { dir: dir.into(), cgroups: true, log_bytes: 10 << 20, supervisor: None, _temporary: None }
     }
 
     /// Where no control group can be made.
@@ -42,7 +53,7 @@ impl World {
     }
 
     pub fn config(&self) -> Config {
-        let supervisor = PathBuf::from(env!("CARGO_BIN_EXE_driftless-supervisor"));
+        let supervisor = self.supervisor.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_driftless-supervisor").into());
         let mut config = Config::new(self.path("data"), "n1", supervisor);
         config.log_bytes = self.log_bytes;
         if !self.cgroups {
@@ -57,7 +68,7 @@ impl World {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.join(name)
     }
 
     pub fn instance(&self, launch: &Launch) -> PathBuf {
@@ -102,6 +113,13 @@ pub fn launch(template: v1::InstanceTemplate) -> Launch {
     let resource = Arc::new(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None });
     let memory = Memory { run: 1, started: Time::from_millis(1), ..Memory::default() };
     Launch { id, resource, template: Arc::new(Template::from(&template)), memory, contact_until: None }
+}
+
+/// Under a uid of its own.
+pub fn named(mut launch: Launch, uid: &str) -> Launch {
+    launch.id.uid = uid.into();
+    Arc::make_mut(&mut launch.resource).metadata.get_or_insert_default().uid = uid.into();
+    launch
 }
 
 /// The same instance, started again.
@@ -165,6 +183,17 @@ pub async fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
 pub fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rfind(')').is_some_and(|at| !stat[at + 2..].starts_with(['Z', 'X']))
+}
+
+/// Living processes with an entry in their environment that begins so.
+pub fn marked(mark: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("there is one").flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+    let has = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|b| *b == 0).any(|e| e.starts_with(mark.as_bytes()))
+    };
+    pids.filter(has).collect()
 }
 
 /// `key value` lines of a record.

@@ -20,6 +20,8 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use api::v1;
@@ -31,6 +33,11 @@ use crate::driver::{Id, Memory};
 
 /// Runs whose records and logs are kept: this one, and the one before.
 pub const RUNS_KEPT: u64 = 2;
+
+/// How long a lock may still be taken by nobody who means it: a process that was being started meanwhile holds, until it
+/// runs its program, what this one held when it was born.
+const LOCK_MAX: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The folder of one instance.
 #[derive(Clone, Debug)]
@@ -90,6 +97,11 @@ impl Folder {
         lock(&self.0.join("lock"))
     }
 
+    /// The same, for who knows that no run is kept.
+    pub fn lock_soon(&self) -> io::Result<Option<File>> {
+        lock_within(&self.0.join("lock"), LOCK_MAX)
+    }
+
     /// The newest run there are records of; for when the memory can't be read.
     pub fn newest_run(&self) -> u64 {
         self.runs().into_iter().max().unwrap_or(0)
@@ -115,6 +127,16 @@ pub fn lock(path: &Path) -> io::Result<Option<File>> {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(e.into()),
+    }
+}
+
+pub fn lock_within(path: &Path, patience: Duration) -> io::Result<Option<File>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match lock(path)? {
+            None if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
+            locked => return Ok(locked),
+        }
     }
 }
 

@@ -39,7 +39,6 @@ const BIRTH_PAUSE: Duration = Duration::from_millis(2);
 /// How long the data dir may still be taken. A process that an agent was killed while starting holds what that agent
 /// held until it runs its program.
 const OWN_MAX: Duration = Duration::from_secs(3);
-const OWN_PAUSE: Duration = Duration::from_millis(20);
 
 pub struct Runs {
     pub config: Config,
@@ -178,7 +177,7 @@ impl Runs {
         let sync = launch.template.restart != Restart::Always;
         let run = launch.memory.run;
         fs::create_dir_all(&folder.0).map_err(failed("making the instance's folder"))?;
-        let lock = folder.lock().map_err(failed("locking the instance"))?.ok_or(StartError::Busy)?;
+        let lock = folder.lock_soon().map_err(failed("locking the instance"))?.ok_or(StartError::Busy)?;
         let wanted = &launch.template.ports;
         launch.memory.ports =
             self.ports.allocate(&launch.id.uid, wanted, &launch.memory.ports).map_err(StartError::Trouble)?;
@@ -210,7 +209,7 @@ impl Runs {
         let folder = self.folder(id);
         let memory = self.memory(id);
         let dir = folder.run(memory.run);
-        let lock = folder.lock().map_err(trouble("locking the instance"))?;
+        let lock = folder.lock_soon().map_err(trouble("locking the instance"))?;
         let _lock = lock.ok_or_else(|| Trouble("a supervisor is there after all".into()))?;
         if let Some(exit) = exit::read(&dir, &folder) {
             return Ok(exit);
@@ -252,7 +251,7 @@ impl Runs {
         // One that was made for a start that failed has nobody else to remove it.
         self.config.cgroups.remove(&id.uid, self.memory(id).run);
         if folder.0.exists() {
-            let Some(_lock) = folder.lock()? else {
+            let Some(_lock) = folder.lock_soon()? else {
                 return Err(io::Error::other("something is still kept here"));
             };
             match self.kept.put_away(&folder) {
@@ -269,17 +268,10 @@ impl Runs {
 
 /// The lock of the one agent that works in a data dir.
 fn own(data_dir: &Path) -> io::Result<File> {
-    let deadline = Instant::now() + OWN_MAX;
-    loop {
-        if let Some(lock) = folder::lock(&data_dir.join("agent.lock"))? {
-            return Ok(lock);
-        }
-        if Instant::now() > deadline {
-            let text = format!("another agent works in {}; give each its own", data_dir.display());
-            return Err(io::Error::other(text));
-        }
-        thread::sleep(OWN_PAUSE);
-    }
+    let lock = folder::lock_within(&data_dir.join("agent.lock"), OWN_MAX)?;
+    lock.ok_or_else(|| {
+        io::Error::other(format!("another agent works in {}; give each its own", data_dir.display()))
+    })
 }
 
 pub fn trouble(what: &'static str) -> impl Fn(io::Error) -> Trouble {

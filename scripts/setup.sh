@@ -67,6 +67,7 @@ for part in "$@"; do
         test)
             need etcd etcd-server
             need ip iproute2 # networks that tests pull the cable of
+            need strace strace # what kills a process at any step
             need iptables iptables # what lets some of it through
             need prometheus prometheus # and promtool
             python3 -c 'import venv, ensurepip' 2> /dev/null || missing+=(python3-venv)

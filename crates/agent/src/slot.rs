@@ -179,10 +179,12 @@ impl Slot {
         let now = clock.now();
         let (failures, last_exit) = match &self.seen.run {
             Run::Exited(exit) => (backoff.failures(&self.seen, exit) + 1, Some(exit.clone())),
-            _ => (0, self.memory.last_exit.clone()),
+            _ => (self.memory.failures, self.memory.last_exit.clone()),
         };
+        // A run that was noted and never began is the next one: it must not cost the logs of those that ran.
+        let begun = !matches!(self.seen.run, Run::Never);
         let memory = Memory {
-            run: self.memory.run + 1,
+            run: (self.memory.run + u64::from(begun)).max(1),
             restarts: self.memory.restarts + u32::from(again),
             failures,
             started: now,

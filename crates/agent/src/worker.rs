@@ -303,7 +303,7 @@ impl Worker {
             let action = match plan::plan(want, &slot.seen, &self.config.backoff, now) {
                 // The name may be another machine's: only an agent that was granted a session begins anything. What ran
                 // here before is kept up without one.
-                Action::Start { again: false } if self.link.is_none() => Action::Nothing,
+                Action::Start { again: false } if self.link.is_none() && slot.memory.run <= 1 => Action::Nothing,
                 action => action,
             };
             self.act(uid, action, now);

@@ -92,6 +92,8 @@ struct Instance {
     well: bool,
     /// Nothing ends it.
     hung: bool,
+    /// Its run was noted, and never began.
+    unborn: bool,
     reached: Reached,
     pid: i64,
     /// None: it runs.
@@ -125,6 +127,12 @@ impl Sim {
         machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.hung = true);
     }
 
+    /// As an agent leaves it that is killed while it starts it again.
+    pub fn break_off(&self, key: &Key) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.unborn = true);
+    }
+
     /// How often its run came up against its limits.
     pub fn set_reached(&self, key: &Key, reached: Reached) {
         let mut machine = self.machine.lock().expect("no holder panics");
@@ -149,7 +157,7 @@ impl Sim {
     pub fn running(&self) -> Vec<Key> {
         let machine = self.machine.lock().expect("no holder panics");
         let mut keys: Vec<Key> =
-            machine.instances.values().filter(|i| i.exit.borrow().is_none()).map(Instance::key).collect();
+            machine.instances.values().filter(|i| !i.unborn && i.exit.borrow().is_none()).map(Instance::key).collect();
         keys.sort();
         keys
     }
@@ -175,6 +183,7 @@ impl Instance {
 
     fn look(&self) -> FoundRun {
         match &*self.exit.borrow() {
+            _ if self.unborn => FoundRun::Never,
             Some(exit) => FoundRun::Exited(exit.clone()),
             None => FoundRun::Running(self.started()),
         }
@@ -245,7 +254,7 @@ impl Driver for Sim {
             tokio::time::sleep(self.config.start_delay).await;
         }
         let mut machine = self.machine.lock().expect("no holder panics");
-        if machine.instances.get(&launch.id.uid).is_some_and(|i| i.exit.borrow().is_none()) {
+        if machine.instances.get(&launch.id.uid).is_some_and(|i| !i.unborn && i.exit.borrow().is_none()) {
             return Err(StartError::Busy);
         }
         machine.room().map_err(|trouble| StartError::Trouble(trouble.0))?;
@@ -266,6 +275,7 @@ impl Driver for Sim {
             stop: false,
             well: true,
             hung: false,
+            unborn: false,
             reached: Reached::default(),
             pid: machine.next_pid,
             exit: watch::Sender::new(None),

@@ -132,6 +132,24 @@ async fn an_exit_while_no_agent_looked_is_reported_and_restarted() {
     assert_eq!(status.last_exit.unwrap().code, Some(9));
 }
 
+/// Though no server can be reached: it ran here before.
+#[tokio::test(start_paused = true)]
+async fn what_was_just_being_started_again_is_by_the_next_agent() {
+    let mut world = World::new();
+    let keys = world.run(&["web-0"]).await;
+    assert!(world.sim.crash(&keys[0], How::Code(9)));
+    world.server.until(|server| server.status(&keys[0]).unwrap().restarts == 1).await;
+    world.kill_agent().await;
+    world.sim.break_off(&keys[0]);
+    world.server.set_down(true);
+    world.start_agent();
+    world.after(60).await;
+    assert_eq!(world.sim.running(), keys);
+    let memory = &world.sim.observe().await.unwrap()[0].memory;
+    assert_eq!((memory.run, memory.restarts), (2, 1), "it's the same run, and the same restart");
+    assert_eq!((memory.failures, memory.last_exit.as_ref().unwrap().how.clone()), (1, How::Code(9)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn finished_means_finished_also_for_the_next_agent() {
     let mut world = World::new();

@@ -173,3 +173,40 @@ async fn a_folder_that_was_just_being_removed_is_not_found_and_removed() {
     assert!(world.driver().observe().await.unwrap().is_empty());
     assert!(!removed.exists());
 }
+
+/// As a loss of power leaves what was never synced: it's still known what runs there, and it can be forgotten.
+#[tokio::test]
+async fn an_instance_whose_record_cannot_be_read_is_known_by_its_folder() {
+    for damaged in [Some(&b""[..]), Some(b"\xff\xff"), None] {
+        let world = World::new();
+        let launch = script("exec sleep 60");
+        let pid = world.driver().start(launch.clone()).await.unwrap().pid;
+        let record = world.instance(&launch).join("instance.pb");
+        match damaged {
+            Some(bytes) => fs::write(&record, bytes).unwrap(),
+            None => fs::remove_file(&record).unwrap(),
+        }
+        let driver = world.driver();
+        let found = find(&driver).await;
+        let metadata = found.resource.metadata.clone().unwrap();
+        assert_eq!((metadata.name.as_str(), metadata.uid.as_str()), ("web", &*launch.id.uid));
+        assert!(!found.stop);
+        let started = running(found);
+        assert_eq!(started.pid, pid);
+        stop(&driver, &launch, started).await;
+        driver.forget(&launch.id).await.unwrap();
+        assert!(!world.instance(&launch).exists());
+    }
+}
+
+/// Nobody knows what it is, nor that it may run once only: it begins once a server says so.
+#[tokio::test]
+async fn an_instance_whose_record_cannot_be_read_does_not_begin_by_itself() {
+    let world = World::new();
+    let launch = script("exit 0");
+    exit(world.driver().start(launch.clone()).await.unwrap()).await;
+    fs::write(world.instance(&launch).join("instance.pb"), "").unwrap();
+    fs::remove_dir_all(world.instance(&launch).join("runs/1")).unwrap();
+    let found = find(&world.driver()).await;
+    assert!(found.stop && matches!(found.run, FoundRun::Never));
+}

@@ -1,12 +1,12 @@
-//! SIGKILL before each thing in turn that an agent's driver does on disk or to a process: the next agent finds all there is,
-//! once, and can bring it to its end; nothing is left then but the logs.
+//! SIGKILL before each thing in turn that an agent's driver, or a supervisor, does on disk or to a process: the next agent
+//! finds all there is, once, and can bring it to its end; nothing is left then but the logs.
 
 use std::{
     collections::BTreeSet,
     fmt, fs,
     io::{BufRead, BufReader, Write},
-    os::unix::process::ExitStatusExt,
-    path::Path,
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Mutex,
@@ -15,7 +15,9 @@ use std::{
     thread,
 };
 
-use agent::driver::{Driver, Found, FoundRun, How, Launch, Stop, process::Process};
+use agent::driver::{Driver, Found, FoundRun, How, Launch, LogPart, StartError, Stop, process::Process};
+use api::v1;
+use futures::StreamExt;
 
 use crate::world::*;
 
@@ -25,8 +27,20 @@ const PLACE: &str = "DRIFTLESS_TEST_LIFE";
 const RUNS: u64 = 3;
 /// What changes something for others. Opened is also what is only read, which does no harm.
 const CALLS: [&str; 14] = [
-    "openat", "write", "mkdir", "rename", "unlink", "unlinkat", "rmdir", "fsync", "fdatasync", "flock", "clone", "clone3",
-    "vfork", "pidfd_send_signal",
+    "openat",
+    "write",
+    "mkdir",
+    "rename",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+    "fsync",
+    "fdatasync",
+    "flock",
+    "clone",
+    "clone3",
+    "vfork",
+    "pidfd_send_signal",
 ];
 /// Of one call, far more than there are.
 const STEPS_MAX: u32 = 1_000;
@@ -36,50 +50,75 @@ const AT_ONCE: usize = 4;
 /// The how manieth of which call, from 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Step {
-    call: usize,
+    call: &'static str,
     number: u32,
+}
+
+impl Step {
+    /// For strace.
+    fn injection(self) -> String {
+        format!("inject={}:signal=SIGKILL:when={}", self.call, self.number)
+    }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", CALLS[self.call], self.number)
+        write!(f, "{} {}", self.call, self.number)
     }
 }
 
 /// All steps in turn, whoever takes them.
 struct Steps {
-    next: Mutex<Step>,
+    calls: &'static [&'static str],
+    /// Which call, and of it the next number.
+    next: Mutex<(usize, u32)>,
     taken: AtomicU32,
 }
 
 impl Steps {
-    fn new() -> Self {
-        Self { next: Mutex::new(Step { call: 0, number: 1 }), taken: AtomicU32::new(0) }
+    fn new(calls: &'static [&'static str]) -> Self {
+        Self { calls, next: Mutex::new((0, 1)), taken: AtomicU32::new(0) }
+    }
+
+    /// Lives them all, several at a time; how many there were. `life` says whether it was killed.
+    fn live(calls: &'static [&'static str], life: impl AsyncFn(Step) -> bool + Sync) -> u32 {
+        let steps = Self::new(calls);
+        let lives = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            while let Some(step) = steps.next() {
+                match runtime.block_on(life(step)) {
+                    true => drop(steps.taken.fetch_add(1, Ordering::Relaxed)),
+                    false => steps.over(step),
+                }
+            }
+        };
+        thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(lives))));
+        steps.taken.into_inner()
     }
 
     fn next(&self) -> Option<Step> {
         let mut next = self.next.lock().unwrap();
-        let step = *next;
-        assert!(step.number < STEPS_MAX, "there is no end of steps");
-        next.number += 1;
-        (step.call < CALLS.len()).then_some(step)
+        let (call, number) = *next;
+        assert!(number < STEPS_MAX, "there is no end of steps");
+        next.1 += 1;
+        self.calls.get(call).map(|call| Step { call, number })
     }
 
     /// There are fewer of that call.
     fn over(&self, step: Step) {
         let mut next = self.next.lock().unwrap();
-        if next.call == step.call {
-            *next = Step { call: step.call + 1, number: 1 };
+        if self.calls.get(next.0) == Some(&step.call) {
+            *next = (next.0 + 1, 1);
         }
     }
 }
 
-/// Notes that it ran, says something, and ends by itself but for the last.
+/// Says something, notes that it ran, and ends by itself but for the last.
 fn program(world: &World, run: u64) -> Launch {
     let ran = world.path("ran").display().to_string();
     let uid = world.dir.file_name().and_then(|name| name.to_str()).expect("it has a name").replace('.', "life-");
     let text = format!(
-        "echo ${{DRIFTLESS_RUN##*.}} >> {ran}; echo words of ${{DRIFTLESS_RUN##*.}}; \
+        "echo words of ${{DRIFTLESS_RUN##*.}}; echo ${{DRIFTLESS_RUN##*.}} >> {ran}; \
          [ ${{DRIFTLESS_RUN##*.}} != {RUNS} ] || exec sleep 60"
     );
     let mut launch = named(script(&text), &uid);
@@ -152,10 +191,8 @@ fn killed_at(world: &World, step: Step) -> bool {
 
 /// Returns once it would see everything.
 fn trace(thread: &str, step: Step) -> Child {
-    let (call, number) = (CALLS[step.call], step.number);
-    let inject = format!("inject={call}:signal=SIGKILL:when={number}");
     let mut tracer = Command::new("strace")
-        .args(["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject, "-p", thread])
+        .args(["-o", "/dev/null", "-e", &format!("trace={}", step.call), "-e", &step.injection(), "-p", thread])
         .stderr(Stdio::piped())
         .spawn()
         .expect("strace is there (scripts/setup.sh test)");
@@ -169,7 +206,11 @@ fn trace(thread: &str, step: Step) -> Child {
 async fn is_brought_to_its_end(world: &World, step: Step) {
     let driver = world.driver();
     let mut found = driver.observe().await.unwrap();
-    assert_eq!(found.len(), entries(&world.path("data/instances")).len(), "killed at {step}: every folder is understood");
+    assert_eq!(
+        found.len(),
+        entries(&world.path("data/instances")).len(),
+        "killed at {step}: every folder is understood"
+    );
     let mark = format!("DRIFTLESS_RUN={}.", program(world, 1).id.uid);
     match found.pop() {
         None => {
@@ -256,22 +297,133 @@ fn nothing_is_left(world: &World) {
 
 #[test]
 fn an_agent_killed_at_each_of_its_steps_loses_doubles_and_leaves_nothing() {
-    let steps = Steps::new();
-    let lives = || {
-        while let Some(step) = steps.next() {
-            let world = World::new();
-            if killed_at(&world, step) {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(is_brought_to_its_end(&world, step));
-                steps.taken.fetch_add(1, Ordering::Relaxed);
-            } else {
-                nothing_is_left(&world);
-                steps.over(step);
-            }
+    let steps = Steps::live(&CALLS, async |step| {
+        let world = World::new();
+        let killed = killed_at(&world, step);
+        if killed {
+            is_brought_to_its_end(&world, step).await;
+        } else {
+            nothing_is_left(&world);
         }
+        killed
+    });
+    println!("killed at {steps} steps");
+    assert!(steps > 100, "only {steps} steps were found");
+}
+
+/// What a supervisor does. Of what it opens only what is on its run's disk, or it would be all of /proc.
+const CALLS_OF_SUPERVISORS: [&str; 14] = [
+    "openat",
+    "write",
+    "pwrite64",
+    "rename",
+    "fsync",
+    "fdatasync",
+    "clone",
+    "clone3",
+    "fork",
+    "kill",
+    "wait4",
+    "dup2",
+    "prctl",
+    "pidfd_send_signal",
+];
+const RECORDS: [&str; 13] = [
+    "env",
+    "supervisor.new",
+    "supervisor",
+    "exit.new",
+    "exit",
+    "child.new",
+    "child",
+    "log",
+    "log.1",
+    "log.2",
+    "times",
+    "times.1",
+    "times.2",
+];
+
+/// Runs once only, writes more than one file holds, and leaves something behind.
+fn once(world: &World) -> Launch {
+    let ran = world.path("ran").display().to_string();
+    let text = format!("echo 1 >> {ran}; for n in 1 2 3 4 5 6; do echo line $n; sleep 0.004; done; sleep 60 & exit 7");
+    let template = v1::InstanceTemplate {
+        command: vec!["sh".into(), "-c".into(), text],
+        restart: "Never".into(),
+        ..Default::default()
     };
-    thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(lives))));
-    let taken = steps.taken.into_inner();
-    println!("killed at {taken} steps");
-    assert!(taken > 100, "only {taken} steps were found");
+    named(launch(template), &program(world, 1).id.uid)
+}
+
+/// A supervisor that is killed at that step.
+fn doomed(world: &World, launch: &Launch, step: Step) -> PathBuf {
+    let run = world.instance(launch).join("runs/1");
+    let paths = if step.call == "openat" { &RECORDS[..] } else { &[] };
+    let only: String = paths.iter().map(|name| format!(" -P {}", run.join(name).display())).collect();
+    let real = env!("CARGO_BIN_EXE_driftless-supervisor");
+    // The tracer is a grandchild, so that the supervisor is the agent's child as always.
+    let (call, injection, traced) = (step.call, step.injection(), world.path("traced").display().to_string());
+    let text = format!("#!/bin/sh\nexec strace -D -q -o {traced} -e trace={call} -e {injection}{only} {real} \"$@\"\n");
+    let file = world.path("supervisor");
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    file
+}
+
+/// Whether its supervisor was killed.
+async fn outlives_its_supervisor(step: Step) -> bool {
+    let mut world = World::new();
+    world.log_bytes = 10;
+    let launch = once(&world);
+    world.supervisor = Some(doomed(&world, &launch, step));
+    let driver = world.driver();
+    match driver.start(launch.clone()).await {
+        Ok(started) => drop(ended(started).await),
+        Err(StartError::Busy) => {}
+        Err(e) => panic!("killed at {step}: {e}"),
+    }
+    drop(driver);
+    world.supervisor = None;
+    let driver = world.driver();
+    let found = find(&driver).await;
+    let how = match found.run {
+        FoundRun::Never => {
+            assert_eq!(ran(&world), Vec::<u64>::new(), "killed at {step}: it ran");
+            exit(driver.start(launch.clone()).await.unwrap_or_else(|e| panic!("killed at {step}: {e}"))).await.how
+        }
+        FoundRun::Broken => driver.clean(&launch.id).await.unwrap().how,
+        FoundRun::Exited(exit) => exit.how,
+        FoundRun::Running(_) => panic!("killed at {step}: it runs"),
+        FoundRun::Unknown(why) => panic!("killed at {step}: {why}"),
+    };
+    assert!([How::Code(7), How::SupervisorLost].contains(&how), "killed at {step}: {how:?}");
+    assert!(
+        ran(&world).len() <= 1 && (how != How::Code(7) || ran(&world) == [1]),
+        "killed at {step}: {:?}",
+        ran(&world)
+    );
+    assert_eq!(marked(&format!("DRIFTLESS_RUN={}.", launch.id.uid)), Vec::<i32>::new(), "killed at {step}");
+    // Another agent sees the same, and starts nothing.
+    drop(driver);
+    let driver = world.driver();
+    let FoundRun::Exited(again) = find(&driver).await.run else { panic!("killed at {step}: it's over") };
+    assert_eq!(again.how, how, "killed at {step}");
+    let all = LogPart::default();
+    let pieces: Vec<_> = driver.logs(&launch.id, all).await.unwrap().collect().await;
+    let written: String = pieces.into_iter().map(|p| String::from_utf8(p.unwrap().to_vec()).unwrap()).collect();
+    driver.forget(&launch.id).await.unwrap();
+    let kept = logs(&world);
+    assert_eq!(kept.len(), written.len(), "killed at {step}: {kept:?} is kept of {written:?}");
+    nothing_is_left(&world);
+    let killed = fs::read_to_string(world.path("traced")).unwrap().contains("killed by SIGKILL");
+    assert!(killed || how == How::Code(7), "killed at {step}: nobody was");
+    killed
+}
+
+#[test]
+fn a_supervisor_killed_at_each_of_its_steps_doubles_and_leaves_nothing() {
+    let steps = Steps::live(&CALLS_OF_SUPERVISORS, outlives_its_supervisor);
+    println!("killed at {steps} steps");
+    assert!(steps > 40, "only {steps} steps were found");
 }

@@ -174,3 +174,33 @@ async fn a_gigabyte_in_a_moment_is_contained() {
     assert!(total < (3 << 20) + (1 << 17), "{total} bytes are kept");
     assert_eq!(read(&driver, &launch.id, Some(1)).await, "done\n");
 }
+
+/// As by a supervisor that was killed while it rotated them: at each of the two moments at which one is missing.
+#[tokio::test]
+async fn logs_with_a_gap_are_read_and_kept_whole() {
+    for (from, to) in [("log", "log.3"), ("log.1", "log.3")] {
+        let mut world = World::new();
+        world.log_bytes = 30;
+        let driver = world.driver();
+        let launch =
+            script("n=1; until [ -e ../runs/1/log.2 ]; do echo line $n; n=$((n+1)); sleep 0.01; done; echo end");
+        exit(driver.start(launch.clone()).await.unwrap()).await;
+        let run = world.instance(&launch).join("runs/1");
+        let expected: String =
+            ["log.2", "log.1", "log"].iter().map(|n| fs::read_to_string(run.join(n)).unwrap()).collect();
+        // All but the one that is missing now go on in their order, the oldest of them last.
+        let moved = ["log.2", "log.1", "log"].into_iter().take_while(|name| *name != from).chain([from]);
+        for name in moved {
+            let number: u32 = name.strip_prefix("log.").map_or(0, |n| n.parse().unwrap());
+            fs::rename(run.join(name), run.join(format!("log.{}", number + 1))).unwrap();
+        }
+        assert!(run.join(to).exists() && !run.join(from).exists());
+        assert_eq!(read(&driver, &launch.id, None).await, expected);
+        driver.forget(&launch.id).await.unwrap();
+        let kept = world.path("data/logs").join(world.instance(&launch).file_name().unwrap());
+        let mut names: Vec<_> = fs::read_dir(kept).unwrap().map(|f| f.unwrap().path()).collect();
+        names.sort();
+        let kept: String = names.iter().rev().map(|name| fs::read_to_string(name).unwrap()).collect();
+        assert_eq!(kept, expected);
+    }
+}

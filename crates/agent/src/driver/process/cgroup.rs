@@ -170,6 +170,10 @@ fn leaf(uid: &str, run: u64) -> String {
 
 /// Whether groups can be made there: a folder that an earlier agent left says nothing, the mount may be read-only by now.
 fn is_usable(root: &Path) -> bool {
+    // Those of agents that were killed at this; one of an agent that is at it now has told it already what it wanted to know.
+    let old = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_trial = |path: &PathBuf| path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"trial-"));
+    old.filter(is_trial).for_each(|path| drop(fs::remove_dir(path)));
     let trial = root.join(format!("trial-{}", std::process::id()));
     let made = fs::create_dir_all(root).and_then(|()| make(&trial));
     // What can't be removed is empty, and harms nothing.

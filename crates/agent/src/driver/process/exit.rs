@@ -68,10 +68,11 @@ fn wait_blocking(supervisor: &OwnedFd) {
     while let Err(Errno::INTR) = poll(&mut [PollFd::new(supervisor, PollFlags::IN)], None) {}
 }
 
-/// None: it didn't come to write one.
+/// None: it didn't come to write one. Only for when nobody keeps the run any more: one who was killed before the record had
+/// its name has written it all the same.
 pub fn read(dir: &Path, folder: &Folder) -> Option<Exit> {
-    let fields = Fields::read(&dir.join("exit"))?;
-    let time = Time(fields.number("time")?);
+    let mut records = ["exit", "exit.new"].into_iter().filter_map(|name| Fields::read(&dir.join(name)));
+    let (time, fields) = records.find_map(|fields| Some((Time(fields.number("time")?), fields)))?;
     let how = match (fields.number("code"), fields.number("signal"), fields.number("errno")) {
         (Some(0), _, _) => How::Code(0),
         // What was lost of it before doesn't matter any more once it was asked to end.

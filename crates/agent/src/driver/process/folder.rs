@@ -29,7 +29,10 @@ use prost::Message;
 use rustix::fs::FlockOperation;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::driver::{Id, Memory};
+use crate::{
+    assigned::INSTANCE,
+    driver::{Id, Memory},
+};
 
 /// Runs whose records and logs are kept: this one, and the one before.
 pub const RUNS_KEPT: u64 = 2;
@@ -73,9 +76,29 @@ impl Folder {
         above.into_iter().try_for_each(|dir| File::open(dir)?.sync_all())
     }
 
+    /// Of a machine that lost power it may be empty, which would be read as well.
     pub fn resource(&self) -> io::Result<v1::Resource> {
         let bytes = fs::read(self.0.join("instance.pb"))?;
-        v1::Resource::decode(bytes.as_slice()).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+        let resource = v1::Resource::decode(bytes.as_slice()).map_err(|e| invalid(&e.to_string()))?;
+        let own = |m: &v1::Metadata| self.parts() == Some([&m.namespace, &m.name, &m.uid].map(String::as_str));
+        if resource.metadata.as_ref().is_some_and(own) { Ok(resource) } else { Err(invalid("it isn't this folder's")) }
+    }
+
+    /// What the folder's name says: enough to end what runs, and to find the record that a server has. Nothing of it is
+    /// started, not even again.
+    pub fn unread(&self) -> Option<v1::Resource> {
+        let [namespace, name, uid] = self.parts()?.map(str::to_owned);
+        let metadata = v1::Metadata { kind: INSTANCE.into(), namespace, name, uid, ..Default::default() };
+        let template = v1::InstanceTemplate { restart: "Never".into(), ..Default::default() };
+        let spec = v1::InstanceSpec { template: Some(template), ..Default::default() };
+        let spec = prost_types::Any { type_url: String::new(), value: spec.encode_to_vec() };
+        Some(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None })
+    }
+
+    /// Namespace, name and uid: none of them has an underscore.
+    fn parts(&self) -> Option<[&str; 3]> {
+        let parts: Vec<&str> = self.0.file_name()?.to_str()?.split('_').collect();
+        parts.try_into().ok()
     }
 
     /// Without the status, which isn't ours to keep.
@@ -107,18 +130,24 @@ impl Folder {
         self.runs().into_iter().max().unwrap_or(0)
     }
 
-    fn runs(&self) -> Vec<u64> {
+    pub fn runs(&self) -> Vec<u64> {
         let entries = fs::read_dir(self.0.join("runs")).into_iter().flatten().flatten();
         entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// Drops records and logs of old runs.
-    pub fn prune(&self, newest: u64) {
-        for run in self.runs().into_iter().filter(|run| run + RUNS_KEPT <= newest) {
+    /// Drops records and logs of old runs; returns which.
+    pub fn prune(&self, newest: u64) -> Vec<u64> {
+        let old: Vec<u64> = self.runs().into_iter().filter(|run| run + RUNS_KEPT <= newest).collect();
+        for run in &old {
             // What can't be removed now is tried again after the next start.
-            let _ = fs::remove_dir_all(self.run(run));
+            let _ = fs::remove_dir_all(self.run(*run));
         }
+        old
     }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 pub fn lock(path: &Path) -> io::Result<Option<File>> {

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
+    ops::RangeInclusive,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Mutex,
@@ -90,8 +91,8 @@ impl Reader {
         // Newest first: log, log.1, ..
         let mut files: Vec<File> = Vec::new();
         let mut wanted = part.tail;
-        for (name, times) in names(&dir, "log").zip(names(&dir, "times")) {
-            let Ok(mut file) = File::open(&name) else { break };
+        for n in numbers(&dir) {
+            let Ok(mut file) = File::open(name(&dir, "log", n)) else { continue };
             let mut more = true;
             if let Some(lines) = wanted {
                 let found = seek_lines(&mut file, lines).unwrap_or(0);
@@ -99,7 +100,7 @@ impl Reader {
                 more = found < lines;
             }
             if let Some(since) = part.since {
-                let from = times::offset_since(&times, since).unwrap_or(0);
+                let from = times::offset_since(&name(&dir, "times", n), since).unwrap_or(0);
                 more &= from == 0;
                 // Where that fails more is shown than was asked for.
                 let _ = skip_to(&mut file, from);
@@ -163,24 +164,29 @@ fn skip_to(file: &mut File, offset: u64) -> io::Result<u64> {
     file.seek(SeekFrom::Start(at.max(offset).min(end)))
 }
 
-/// Newest first.
-fn names(dir: &Path, kind: &'static str) -> impl Iterator<Item = PathBuf> {
-    let dir = dir.to_owned();
-    (0..).map(move |n| dir.join(if n == 0 { kind.into() } else { format!("{kind}.{n}") }))
+/// Of the log files that a run may have, newest first. There need not be one of each: who rotates them, or puts them away, may
+/// be at it just now, or was killed meanwhile. None goes to a lower number.
+fn numbers(dir: &Path) -> RangeInclusive<u32> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let rotated = entries.filter_map(|e| e.file_name().to_str()?.strip_prefix("log.")?.parse::<u32>().ok());
+    0..=rotated.max().unwrap_or(0).saturating_add(1)
+}
+
+fn name(dir: &Path, kind: &str, n: u32) -> PathBuf {
+    dir.join(if n == 0 { kind.into() } else { format!("{kind}.{n}") })
 }
 
 /// The files of a run that are newer than this one, newest first.
 fn newer_than(file: &File, dir: &Path) -> io::Result<Vec<File>> {
     let inode = file.metadata()?.ino();
     let mut newer = Vec::new();
-    for name in names(dir, "log") {
-        match File::open(&name) {
-            Ok(found) if found.metadata()?.ino() == inode => return Ok(newer),
-            Ok(found) => newer.push(found),
-            // It was rotated away altogether: everything that is left is newer.
-            Err(_) => return Ok(newer),
+    for file in numbers(dir).filter_map(|n| File::open(name(dir, "log", n)).ok()) {
+        if file.metadata()?.ino() == inode {
+            return Ok(newer);
         }
+        newer.push(file);
     }
+    // It was rotated away altogether: everything that is left is newer.
     Ok(newer)
 }
 
@@ -232,14 +238,14 @@ impl Kept {
     /// Moves an instance's logs here, and lets the oldest go.
     pub fn put_away(&self, folder: &Folder) -> io::Result<()> {
         let _turn = self.turn.lock().expect("no holder panics");
-        let name = folder.0.file_name().unwrap_or_default();
-        let target = self.dir.join(name);
+        let target = self.dir.join(folder.0.file_name().unwrap_or_default());
         let newest = folder.newest_run();
         if newest > 0 && self.retention.instances > 0 {
             fs::create_dir_all(&target)?;
         }
         for run in newest.saturating_sub(1)..=newest {
-            for (n, file) in names(&folder.run(run), "log").take_while(|name| name.exists()).enumerate() {
+            let dir = folder.run(run);
+            for (n, file) in numbers(&dir).map(|n| (n, name(&dir, "log", n))).filter(|(_, file)| file.exists()) {
                 if target.exists() && file.metadata()?.len() > 0 {
                     fs::rename(&file, target.join(format!("{run}.log.{n}")))?;
                 }

@@ -95,9 +95,12 @@ impl Runs {
                 Ok(resource) => found.push(self.find(resource)),
                 // An agent was killed while it made the folder. Removed only where nothing can be kept in it.
                 Err(e) if e.kind() == io::ErrorKind::NotFound && folder.newest_run() == 0 => {
-                    fs::remove_dir_all(&folder.0)?;
+                    folder::remove_or_warn(&folder.0);
                 }
-                Err(e) => tracing::error!(folder = %folder.0.display(), error = %e, "an instance that can't be read"),
+                Err(e) => {
+                    tracing::error!(folder = %folder.0.display(), error = %e, "an instance whose record can't be read");
+                    found.extend(folder.unread().map(|resource| self.find_unread(resource)));
+                }
             }
         }
         Ok(found)
@@ -112,6 +115,13 @@ impl Runs {
         let run = self.look(&id, &memory);
         let stop = self.folder(&id).0.join(STOP).exists();
         Found { resource, memory, ready, stop, run }
+    }
+
+    /// What it is stands in its folder's name alone. What may never have begun doesn't before a server says what it is.
+    fn find_unread(&self, resource: v1::Resource) -> Found {
+        let found = self.find(resource);
+        let stop = found.stop || matches!(found.run, FoundRun::Never);
+        Found { stop, ..found }
     }
 
     /// A machine that lost power may have lost it; then the runs' records tell how far it had come.
@@ -155,8 +165,8 @@ impl Runs {
         self.config.cgroups.remove(&id.uid, memory.run);
         match exit::read(&dir, &self.folder(id)) {
             Some(exit) => FoundRun::Exited(exit),
-            // Noted, but no supervisor ever got far enough to start anything.
-            None if !dir.join("supervisor").exists() => FoundRun::Never,
+            // Noted, but no supervisor ever got far enough to let anything run.
+            None if !dir.join("child").exists() => FoundRun::Never,
             None => FoundRun::Broken,
         }
     }
@@ -184,7 +194,10 @@ impl Runs {
         folder.save_resource(&launch.resource, sync).map_err(failed("writing instance.pb"))?;
         folder.save_memory(&launch.memory, sync).map_err(failed("writing memory.json"))?;
         folder.make(run, sync).map_err(failed("making the run's folder"))?;
-        folder.prune(run);
+        for old in folder.prune(run) {
+            // Whose last process may have been on its way out when it was tried before.
+            self.config.cgroups.remove(&launch.id.uid, old);
+        }
         let Launched { mut supervisor, pidfd, said } =
             launch::launch(&self.config, &folder, &launch, lock).map_err(|e| {
                 StartError::Trouble(format!("starting {}: {}", self.config.supervisor.display(), words(&e)))
@@ -249,7 +262,8 @@ impl Runs {
         self.supervisors.lock().expect("no holder panics").remove(&id.uid);
         let folder = self.folder(id);
         // One that was made for a start that failed has nobody else to remove it.
-        self.config.cgroups.remove(&id.uid, self.memory(id).run);
+        let noted = self.memory(id).run;
+        folder.runs().into_iter().chain([noted]).for_each(|run| self.config.cgroups.remove(&id.uid, run));
         if folder.0.exists() {
             let Some(_lock) = folder.lock_soon()? else {
                 return Err(io::Error::other("something is still kept here"));
@@ -269,9 +283,7 @@ impl Runs {
 /// The lock of the one agent that works in a data dir.
 fn own(data_dir: &Path) -> io::Result<File> {
     let lock = folder::lock_within(&data_dir.join("agent.lock"), OWN_MAX)?;
-    lock.ok_or_else(|| {
-        io::Error::other(format!("another agent works in {}; give each its own", data_dir.display()))
-    })
+    lock.ok_or_else(|| io::Error::other(format!("another agent works in {}; give each its own", data_dir.display())))
 }
 
 pub fn trouble(what: &'static str) -> impl Fn(io::Error) -> Trouble {

@@ -64,7 +64,8 @@ struct Change<'a> {
 /// What became of it so far.
 #[derive(Clone, Debug, PartialEq)]
 enum End {
-    Ready(Duration),
+    /// When it first was; and why it isn't now, where something came after it.
+    Ready(Duration, Option<String>),
     Gone(Duration),
     /// Why not.
     NotYet(String),
@@ -84,12 +85,12 @@ impl Change<'_> {
             let own = |touched: &&v1::Touched| touched.key.as_ref().is_some_and(|key| Key::from(key) == *self.key);
             let Some(touched) = entry.touched.iter().find(own) else { continue };
             let Some(after) = &touched.after else { return End::Gone(self.after(entry)) };
-            match (ready(after), &end) {
-                (Some(Ok(())), End::Ready(_)) => {}
-                (Some(Ok(())), _) => end = End::Ready(self.after(entry)),
-                (Some(Err(why)), _) => end = End::NotYet(why),
-                (None, _) => {}
-            }
+            let Some(ready) = ready(after) else { continue };
+            end = match (ready, end) {
+                (ready, End::Ready(first, _)) => End::Ready(first, ready.err()),
+                (Ok(()), _) => End::Ready(self.after(entry), None),
+                (Err(why), _) => End::NotYet(why),
+            };
         }
         end
     }
@@ -110,7 +111,8 @@ impl Change<'_> {
         });
         lines.extend(self.link.clone());
         lines.extend(match self.end() {
-            End::Ready(after) => Some(format!("Ready after {}", span(after))),
+            End::Ready(after, None) => Some(format!("Ready after {}", span(after))),
+            End::Ready(after, Some(why)) => Some(format!("Ready after {}; not any more: {why}", span(after))),
             End::Gone(after) => Some(format!("gone after {}", span(after))),
             End::NotYet(why) => Some(format!("not Ready yet: {why}")),
             End::Unsaid => None,
@@ -140,7 +142,7 @@ impl Change<'_> {
 
     fn json(&self) -> Value {
         let (ready, gone, why) = match self.end() {
-            End::Ready(after) => (Some(after.as_secs_f64()), None, None),
+            End::Ready(after, why) => (Some(after.as_secs_f64()), None, why),
             End::Gone(after) => (None, Some(after.as_secs_f64()), None),
             End::NotYet(why) => (None, None, Some(why)),
             End::Unsaid => (None, None, None),

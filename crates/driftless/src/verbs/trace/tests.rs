@@ -56,13 +56,18 @@ fn it_says_what_became_of_it() {
     let making = touching(entry("controller/c1", "create", 1_100), service(2, false), 2);
     let made = touching(entry("controller/c1", "status", 2_000), service(2, true), 0);
     let again = touching(entry("controller/c1", "status", 3_000), service(2, true), 0);
+    let disturbed = touching(entry("controller/c1", "stop", 3_100), service(2, false), 0);
+    let mended = touching(entry("controller/c1", "status", 3_500), service(2, true), 0);
     let gone = touching(entry("controller/c1", "remove", 4_000), None, 0);
-    let steps = [declared, making, made, again, gone];
+    let steps = [declared, making, made, again, disturbed, mended, gone];
     let ends: Vec<End> = (1..=steps.len()).map(|to| change(&web(), &steps[..to]).end()).collect();
     let second = Duration::from_secs(1);
     assert_eq!(ends[0], End::NotYet("nobody has looked at it yet".into()));
     assert_eq!(ends[1], End::NotYet("1 of 2 ready".into()));
-    assert_eq!(ends[2..], [End::Ready(second), End::Ready(second), End::Gone(3 * second)]);
+    assert_eq!(ends[2..4], [End::Ready(second, None), End::Ready(second, None)]);
+    // What comes later is no part of how long it took.
+    assert_eq!(ends[4..6], [End::Ready(second, Some("1 of 2 ready".into())), End::Ready(second, None)]);
+    assert_eq!(ends[6], End::Gone(3 * second));
     assert_eq!(change(&web(), &[entry("user/a@b", "apply", 1)]).end(), End::Unsaid);
 }
 

@@ -66,6 +66,12 @@ fn warnings(spec: &v1::ServiceSpec, service: &Service) -> Vec<String> {
     if rollout.progress_deadline.is_some() && given(rollout.min_ready) >= given(rollout.progress_deadline) {
         warnings.push("spec.rollout.min_ready isn't less than progress_deadline: every rollout will miss it".into());
     }
+    let (floor, replicas) = (service.min_available, service.replicas);
+    if spec.min_available.is_some() && floor > replicas && replicas > 0 {
+        warnings.push(format!(
+            "spec.min_available: {floor} is more than spec.replicas: {replicas}: no drain ever gets what it asks for"
+        ));
+    }
     warnings
 }
 

@@ -41,6 +41,16 @@ fn makes_what_is_missing_in_the_lowest_free_slots() {
     check(0, "", expect!["settled (AllReady: 0 of 0 ready)"]);
 }
 
+#[test]
+fn a_floor_above_what_is_declared_is_warned_of() {
+    let warned = |replicas, min_available| {
+        let spec = v1::ServiceSpec { min_available: Some(min_available), ..service_spec(replicas, 1, 0) };
+        let admitted = ServiceKind.admit(&Bytes::from(spec.encode_to_vec())).expect("it's well formed");
+        admitted.warnings.iter().any(|warning| warning.starts_with("spec.min_available: "))
+    };
+    assert_eq!([(2, 9), (2, 2), (0, 1)].map(|(replicas, floor)| warned(replicas, floor)), [true, false, false]);
+}
+
 /// Work that ends isn't ready to serve, and needn't be.
 #[test]
 fn what_is_finished_is_as_declared() {

@@ -126,7 +126,8 @@ struct Drain {
     next: Option<Next>,
 }
 
-/// Asks for the eviction of what runs here, or still may. What is finished stays: elsewhere it would run once more. Each service's plan grants it within its own budget.
+/// Asks for the eviction of what runs here, or still may; each service's plan grants it within its own budget. What is
+/// finished stays: elsewhere it would run once more.
 fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
     if !node.drain {
         return Drain::default();

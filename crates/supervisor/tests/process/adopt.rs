@@ -152,6 +152,19 @@ async fn a_folder_that_was_just_being_made_is_removed() {
     assert!(!folder.exists());
 }
 
+/// A folder of runs that can't be read may hold any.
+#[tokio::test]
+async fn a_folder_whose_runs_cannot_be_looked_at_is_kept() {
+    let world = World::new();
+    let driver = world.driver();
+    let folder = world.path("data/instances/default_web_u");
+    fs::create_dir(&folder).unwrap();
+    // As root nothing else keeps it from being read.
+    fs::write(folder.join("runs"), "").unwrap();
+    driver.observe().await.unwrap();
+    assert!(folder.exists());
+}
+
 /// As by an agent that was killed meanwhile: what can't be removed at once stands half removed until the next one comes.
 #[tokio::test]
 async fn a_folder_that_was_just_being_removed_is_not_found_and_removed() {

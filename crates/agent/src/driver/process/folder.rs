@@ -130,6 +130,14 @@ impl Folder {
         self.runs().into_iter().max().unwrap_or(0)
     }
 
+    /// Nothing ever ran in it. What can't be looked at is no proof of that.
+    pub fn is_new(&self) -> bool {
+        match fs::read_dir(self.0.join("runs")) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(e) => e.kind() == io::ErrorKind::NotFound,
+        }
+    }
+
     pub fn runs(&self) -> Vec<u64> {
         let entries = fs::read_dir(self.0.join("runs")).into_iter().flatten().flatten();
         entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()

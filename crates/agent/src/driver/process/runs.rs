@@ -94,7 +94,7 @@ impl Runs {
             match folder.resource() {
                 Ok(resource) => found.push(self.find(resource)),
                 // An agent was killed while it made the folder. Removed only where nothing can be kept in it.
-                Err(e) if e.kind() == io::ErrorKind::NotFound && folder.newest_run() == 0 => {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && folder.is_new() => {
                     folder::remove_or_warn(&folder.0);
                 }
                 Err(e) => {

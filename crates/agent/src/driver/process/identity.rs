@@ -1,6 +1,12 @@
 //! Which process is meant, for all time: a number alone says nothing once it may have been given to another.
 
-use std::{collections::BTreeMap, fs, io, os::fd::OwnedFd, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io, iter,
+    os::{fd::OwnedFd, unix::fs::FileExt},
+    path::{Path, PathBuf},
+};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -59,17 +65,87 @@ pub struct Stat {
 }
 
 pub fn stat(pid: i32) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; fields are counted from after it (proc(5): 3 is the state).
-    let fields: Vec<&str> = text[text.rfind(')')? + 2..].split(' ').collect();
-    let field = |number: usize| fields.get(number - 3);
+    let fields = StatFields::read(Path::new(&format!("/proc/{pid}")))?;
     Some(Stat {
-        parent: field(4)?.parse().ok()?,
-        group: field(5)?.parse().ok()?,
-        session: field(6)?.parse().ok()?,
-        start: field(22)?.parse().ok()?,
-        zombie: matches!(*field(3)?, "Z" | "X"),
+        parent: fields.number(4)?,
+        group: fields.number(5)?,
+        session: fields.number(6)?,
+        start: fields.number(22)?,
+        // Its first thread may be over while others go on.
+        zombie: fields.is_over()? && fields.number::<u32>(20)? <= 1,
     })
+}
+
+/// proc(5) numbers them: 1 is the pid, 2 the name, 3 the state.
+struct StatFields(Vec<String>);
+
+impl StatFields {
+    /// Of a process, or of one thread of it.
+    fn read(dir: &Path) -> Option<Self> {
+        let text = fs::read_to_string(dir.join("stat")).ok()?;
+        // The name, in parentheses, may hold anything; fields are counted from after it.
+        Some(Self(text[text.rfind(')')? + 2..].split(' ').map(|field| field.trim_end().to_owned()).collect()))
+    }
+
+    fn text(&self, number: usize) -> Option<&str> {
+        self.0.get(number - 3).map(String::as_str)
+    }
+
+    fn number<T: std::str::FromStr>(&self, number: usize) -> Option<T> {
+        self.text(number)?.parse().ok()
+    }
+
+    fn is_over(&self) -> Option<bool> {
+        self.text(3).map(|state| matches!(state, "Z" | "X"))
+    }
+
+    /// What has none: the kernel's own threads, and what is about to end.
+    fn has_memory(&self) -> Option<bool> {
+        const KERNEL: u64 = 0x0020_0000;
+        const EXITING: u64 = 0x4;
+        self.number(9).map(|flags: u64| flags & (KERNEL | EXITING) == 0)
+    }
+
+    /// Begins where it ends. While a program is being loaded that isn't so yet, or is so for a moment; where its code is
+    /// stands there afterwards.
+    fn environment_is_empty(&self) -> Option<bool> {
+        let (code, start, end): (u64, u64, u64) = (self.number(26)?, self.number(50)?, self.number(51)?);
+        Some(code != 0 && start == end && end != 0)
+    }
+}
+
+/// What a process was given as its environment; empty where it's gone or may not be looked at. None: not to be told now,
+/// since another program is being loaded, and for a moment it has none.
+pub fn environment(pid: i32) -> Option<Vec<u8>> {
+    let dir = PathBuf::from(format!("/proc/{pid}"));
+    let threads = || fs::read_dir(dir.join("task")).into_iter().flatten().flatten().map(|task| task.path());
+    // The others have it where the first thread is over.
+    let mut all = iter::once(dir.clone()).chain(iter::once_with(threads).flatten()).map(|dir| environment_of(&dir));
+    all.find(|environment| environment.as_ref().is_none_or(|e| !e.is_empty())).unwrap_or_else(|| Some(Vec::new()))
+}
+
+fn environment_of(thread: &Path) -> Option<Vec<u8>> {
+    let read = File::open(thread.join("environ")).and_then(|file| read_at_once(&file));
+    let Ok(environment) = read else { return Some(Vec::new()) };
+    if !environment.is_empty() {
+        return Some(environment);
+    }
+    let Some(fields) = StatFields::read(thread) else { return Some(Vec::new()) };
+    let none = !fields.has_memory()? || fields.environment_is_empty()?;
+    none.then_some(environment)
+}
+
+/// By one call: what is read by two may end in between.
+fn read_at_once(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 16 * 1024];
+    loop {
+        let length = file.read_at(&mut bytes, 0)?;
+        if length < bytes.len() {
+            bytes.truncate(length);
+            return Ok(bytes);
+        }
+        bytes.resize(2 * length, 0);
+    }
 }
 
 /// `key value` lines, as supervisors write them.

@@ -19,6 +19,9 @@ use super::identity::{self, Identity, Stat};
 /// Passes over the processes; what even SIGKILL hasn't ended by then hangs in the kernel.
 const PASSES_MAX: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
+/// Of passes that found nothing, until nothing is there: a process may be born behind the one that goes over them, and its
+/// parent may end before it's come to.
+const QUIET_PASSES: u32 = 2;
 
 /// What a tree can be known by.
 pub struct Traces {
@@ -28,12 +31,14 @@ pub struct Traces {
     pub cgroup: Option<PathBuf>,
 }
 
-/// How many processes were killed; none where some are still there.
+/// How many processes were killed; none where some are still there, or may be.
 pub fn kill_all(traces: &Traces) -> Option<usize> {
     let mut killed = HashSet::new();
+    let mut quiet = 0;
     for _ in 0..PASSES_MAX {
-        let left = find(traces);
-        if left.is_empty() {
+        let Look { found: left, unclear } = look(traces);
+        quiet = if left.is_empty() && !unclear { quiet + 1 } else { 0 };
+        if quiet == QUIET_PASSES {
             return Some(killed.len());
         }
         if let Some(group) = &traces.cgroup {
@@ -56,7 +61,14 @@ fn kill(pid: i32, seen: Stat) -> bool {
     held.filter(|_| same).is_some_and(|held| pidfd_send_signal(held, Signal::KILL).is_ok())
 }
 
-fn find(traces: &Traces) -> Vec<(i32, Stat)> {
+/// What one pass saw.
+struct Look {
+    found: Vec<(i32, Stat)>,
+    /// Of some process it could not be told whose it is.
+    unclear: bool,
+}
+
+fn look(traces: &Traces) -> Look {
     let table = processes();
     let mut found: HashSet<i32> = traces.cgroup.as_deref().map(members).unwrap_or_default();
     // Only while the child itself is there is its number, and so its session's and group's, certainly not another's.
@@ -64,9 +76,16 @@ fn find(traces: &Traces) -> Vec<(i32, Stat)> {
         let ours = |pid: i32, s: &Stat| pid == child.pid || s.session == child.pid || s.group == child.pid;
         found.extend(table.iter().filter(|(pid, s)| ours(**pid, s)).map(|(pid, _)| *pid));
     }
-    found.extend(table.keys().filter(|pid| marked(**pid, &traces.mark)));
+    let mut unclear = false;
+    for pid in table.keys() {
+        match marked(*pid, &traces.mark) {
+            Some(true) => drop(found.insert(*pid)),
+            Some(false) => {}
+            None => unclear = true,
+        }
+    }
     descend(&mut found, &table);
-    found.into_iter().filter_map(|pid| Some((pid, *table.get(&pid)?))).collect()
+    Look { found: found.into_iter().filter_map(|pid| Some((pid, *table.get(&pid)?))).collect(), unclear }
 }
 
 fn is_alive(child: &Identity, table: &HashMap<i32, Stat>) -> bool {
@@ -90,9 +109,10 @@ fn members(group: &Path) -> HashSet<i32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-fn marked(pid: i32, mark: &str) -> bool {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment.split(|b| *b == 0).any(|entry| entry == mark.as_bytes())
+/// None: not to be told now, since it's about to run another program.
+fn marked(pid: i32, mark: &str) -> Option<bool> {
+    let environment = identity::environment(pid)?;
+    Some(environment.split(|b| *b == 0).any(|entry| entry == mark.as_bytes()))
 }
 
 /// All that live: a zombie runs nothing any more, and whoever is its parent has to see to it.
@@ -103,3 +123,6 @@ fn processes() -> HashMap<i32, Stat> {
     let all = pids.filter(|pid| *pid != me).filter_map(|pid| Some((pid, identity::stat(pid)?)));
     all.filter(|(_, stat)| !stat.zombie).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,11 +60,14 @@ pub struct Exit {
     /// Why it was made to end, where it was found unwell.
     #[serde(default)]
     pub unwell: Option<String>,
+    /// It ended by itself, after the kernel had killed something of its tree for want of memory.
+    #[serde(default)]
+    pub lost_some: bool,
 }
 
 impl Exit {
     pub fn new(how: How, time: Time) -> Self {
-        Self { how, time, log_tail: String::new(), unwell: None }
+        Self { how, time, log_tail: String::new(), unwell: None, lost_some: false }
     }
 
     /// Ended by itself, with nothing wrong. Code 0 from what was stopped since it was unwell is no success.
@@ -79,7 +82,7 @@ pub enum How {
     Signal(i32),
     /// It never ran: why, for people.
     CannotStart(String),
-    /// The kernel killed it, or something of its tree, since its memory limit was reached.
+    /// The kernel killed it since its memory limit was reached.
     OutOfMemory,
     /// It was stopped since no server was heard for too long.
     CutOff,

@@ -149,7 +149,10 @@ fn reason(phase: &str) -> &'static str {
 
 /// In words, for people.
 fn describe(exit: &Exit) -> String {
-    let how = describe_how(&exit.how);
+    let mut how = describe_how(&exit.how);
+    if exit.lost_some {
+        how += ", having lost a process that needed more memory than spec.template.resources.limits.memory allows";
+    }
     match &exit.unwell {
         Some(why) => format!("{why}; stopped for that, {how}"),
         None => how,

@@ -130,6 +130,21 @@ fn what_failed_says_its_last_words() {
 }
 
 #[test]
+fn what_ended_after_it_lost_a_process_for_want_of_memory_says_both() {
+    let exit = Exit { lost_some: true, ..Exit::new(How::Code(3), Time::from_millis(1_000)) };
+    check(
+        Want::Run,
+        Run::Exited(exit),
+        |seen| seen.restart = Restart::Never,
+        None,
+        expect![[r#"
+            Failed ready=false pid=0
+            Ready=False Failed it exited with code 3, having lost a process that needed more memory than spec.template.resources.limits.memory allows
+        "#]],
+    );
+}
+
+#[test]
 fn what_was_stopped_since_it_was_unwell_did_not_succeed() {
     let unwell = Some("its liveness check failed 3 times: GET /: status 503".to_owned());
     let exit = Exit { unwell, ..Exit::new(How::Code(0), Time::from_millis(1_000)) };

@@ -42,6 +42,20 @@ async fn what_needs_more_memory_than_its_limit_is_reported_as_such() {
     assert_eq!(exit(driver.start(launch).await.unwrap()).await.how, expected);
 }
 
+/// Control groups of version 2 go whole: then it was killed itself.
+#[tokio::test]
+async fn what_lost_a_child_for_want_of_memory_ended_as_it_did() {
+    let world = World::new();
+    let driver = world.driver();
+    let limits = Limits { memory_bytes: Some(64 << 20), ..Limits::default() };
+    let launch = limited(script("python3 -c 'x = bytearray(256 << 20)'; exit 3"), limits);
+    let exit = exit(driver.start(launch).await.unwrap()).await;
+    match exit.how {
+        How::OutOfMemory => assert!(enforced(&driver, &limits)),
+        how => assert_eq!((how, exit.lost_some), (How::Code(3), enforced(&driver, &limits))),
+    }
+}
+
 #[tokio::test]
 async fn what_lost_a_child_for_want_of_memory_and_was_stopped_later_was_stopped() {
     let world = World::new();

@@ -73,10 +73,12 @@ fn wait_blocking(supervisor: &OwnedFd) {
 pub fn read(dir: &Path, folder: &Folder) -> Option<Exit> {
     let mut records = ["exit", "exit.new"].into_iter().filter_map(|name| Fields::read(&dir.join(name)));
     let (time, fields) = records.find_map(|fields| Some((Time(fields.number("time")?), fields)))?;
+    // What was lost of it before doesn't matter any more once it was asked to end.
+    let lost = fields.text("oom") == Some("true") && fields.text("asked") != Some("true");
     let how = match (fields.number("code"), fields.number("signal"), fields.number("errno")) {
         (Some(0), _, _) => How::Code(0),
-        // What was lost of it before doesn't matter any more once it was asked to end.
-        _ if fields.text("oom") == Some("true") && fields.text("asked") != Some("true") => How::OutOfMemory,
+        // So the kernel does it; of another end it was one of its children that was killed.
+        (_, Some(libc::SIGKILL), _) if lost => How::OutOfMemory,
         _ if fields.text("late") == Some("true") => How::CutOff,
         (Some(code), _, _) => How::Code(code),
         (_, Some(signal), _) => How::Signal(signal),
@@ -85,7 +87,8 @@ pub fn read(dir: &Path, folder: &Folder) -> Option<Exit> {
         _ => How::SupervisorLost,
     };
     let log_tail = if how == How::Code(0) { String::new() } else { tail(dir) };
-    Some(Exit { log_tail, ..Exit::new(how, time) })
+    let lost_some = lost && matches!(how, How::Code(_) | How::Signal(_));
+    Some(Exit { log_tail, lost_some, ..Exit::new(how, time) })
 }
 
 fn why(folder: &Folder, errno: i32, at: &str) -> String {

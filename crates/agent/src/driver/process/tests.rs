@@ -7,7 +7,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{Cgroups, Config, Process, exit, folder::Folder, identity};
 use crate::{
-    driver::{Id, Launch, Memory, StartError},
+    driver::{How, Id, Launch, Memory, StartError},
     template::Template,
 };
 
@@ -53,4 +53,23 @@ fn supervisors_that_end_without_a_word_are_let_go() {
         run >= 10 && zombies("false") <= 5
     };
     assert!((1..=40).any(let_go), "{} are kept", zombies("false"));
+}
+
+/// What is read of that record.
+fn how_it_ended(record: &str) -> (How, bool) {
+    let data = tempfile::tempdir().expect("it can be made");
+    fs::write(data.path().join("exit"), record).expect("there is room");
+    let exit = exit::read(data.path(), &Folder(data.path().into())).expect("it's whole");
+    (exit.how, exit.lost_some)
+}
+
+#[test]
+fn only_what_was_killed_itself_was_out_of_memory() {
+    let read = |how: &str, asked: bool| how_it_ended(&format!("{how}\ntime 1\nasked {asked}\nlate false\noom true\n"));
+    assert_eq!(read("signal 9", false), (How::OutOfMemory, false));
+    assert_eq!(read("code 0", false), (How::Code(0), true));
+    assert_eq!(read("code 3", false), (How::Code(3), true));
+    assert_eq!(read("signal 11", false), (How::Signal(11), true));
+    assert_eq!(read("signal 9", true), (How::Signal(9), false), "the kill that follows a stop");
+    assert_eq!(read("code 3", true), (How::Code(3), false));
 }

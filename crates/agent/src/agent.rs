@@ -62,8 +62,10 @@ impl Agent {
         let (told, status) = watch::channel(node.status());
         let (doubt, deleted, relist) = (Arc::default(), Arc::default(), Arc::default());
         let mut tasks = JoinSet::new();
+        let clock = Clock::start();
         let keeper = Keeper {
             config: Arc::clone(&self.config),
+            clock,
             api: Arc::clone(&self.api),
             doubt: Arc::clone(&doubt),
             deleted: Arc::clone(&deleted),
@@ -71,7 +73,7 @@ impl Agent {
         tasks.spawn(keeper.keep(status, events.clone()));
         self.keep_watch(&mut tasks, &events, Arc::clone(&relist));
         let worker = Worker {
-            clock: Clock::start(),
+            clock,
             starts: Arc::new(Semaphore::new(self.config.starts_max)),
             config: self.config,
             driver: self.driver,

@@ -15,9 +15,9 @@ use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};
 use model::{Key, Time};
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
 use crate::{
+    Moment,
     node::{Confirmation, Unconfirmed},
     template::{Limits, Probe, Template},
 };
@@ -167,7 +167,7 @@ pub struct Launch {
     pub template: Arc<Template>,
     pub memory: Memory,
     /// Where the template says so: until when it may run without another word from a server.
-    pub contact_until: Option<Instant>,
+    pub contact_until: Option<Moment>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -230,7 +230,7 @@ pub trait Driver: Send + Sync + 'static {
     async fn clean(&self, id: &Id) -> Result<Exit>;
 
     /// A server was heard: a run that must not go on without may until then.
-    async fn heard(&self, id: &Id, until: Instant);
+    async fn heard(&self, id: &Id, until: Moment);
 
     /// Which of the limits can't be enforced here, in words; none where all can.
     fn unenforced(&self, limits: &Limits) -> Option<String>;

@@ -40,7 +40,7 @@ mod worker;
 mod tests;
 
 pub use agent::Agent;
-pub use clock::Clock;
+pub use clock::{Clock, Moment};
 pub use config::{Config, Together};
 pub use crowd::Crowd;
 pub use metrics::{FAMILIES, Metrics};

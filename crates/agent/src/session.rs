@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use api::v1;
-use model::{Actor, Fence};
+use model::{Actor, Fence, Time};
 use store::{Api, Caller, Error, SessionOpen};
 use tokio::{
     sync::{Notify, mpsc, watch},
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 use uuid::Uuid;
 
-use crate::{config::Config, redial::Redial, worker::Event};
+use crate::{Clock, config::Config, redial::Redial, worker::Event};
 
 /// Beats in one TTL: two may be lost.
 const BEATS: u32 = 3;
@@ -34,6 +34,7 @@ impl Link {
 
 pub struct Keeper {
     pub config: Arc<Config>,
+    pub clock: Clock,
     pub api: Arc<dyn Api>,
     /// Somebody was refused under this link: attach anew.
     pub doubt: Arc<Notify>,
@@ -56,7 +57,7 @@ impl Keeper {
         loop {
             let turn = self.config.together.attaching.acquire().await.expect("never closed");
             let told = status.borrow().clone();
-            let asked = Instant::now();
+            let asked = self.clock.now();
             let attached = self.attach(&session, told.clone()).await;
             drop(turn);
             let error = match attached {
@@ -124,7 +125,7 @@ impl Keeper {
                     return Error::Unavailable("the Node is gone though its agent runs: registering it again".into());
                 }
             }
-            let asked = Instant::now();
+            let asked = self.clock.now();
             if let Err(error) = self.call(self.api.beat(session, None)).await {
                 return error;
             }
@@ -138,7 +139,7 @@ impl Keeper {
     }
 }
 
-async fn renewed(events: &mpsc::Sender<Event>, asked: Instant) {
+async fn renewed(events: &mpsc::Sender<Event>, asked: Time) {
     // Nobody listens any more once the agent ends, and with it this.
     let _ = events.send(Event::Renewed(asked)).await;
 }

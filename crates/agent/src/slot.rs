@@ -192,7 +192,7 @@ impl Slot {
             last_exit,
         };
         let (resource, template) = (Arc::clone(&self.resource), Arc::clone(&self.template));
-        let contact_until = self.seen.start_until.map(|until| clock.instant(until));
+        let contact_until = self.seen.start_until.map(|until| clock.moment(until));
         Launch { id: self.id.clone(), resource, template, memory, contact_until }
     }
 

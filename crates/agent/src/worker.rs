@@ -21,7 +21,7 @@ use store::{Api, WatchItem};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
     task::{JoinError, JoinSet},
-    time::{Instant, sleep_until},
+    time::sleep_until,
 };
 
 pub use self::contact::Contact;
@@ -47,7 +47,7 @@ const START_QUIET: Duration = Duration::from_millis(100);
 pub enum Event {
     Feed(Feed),
     /// A renewal of the node's session was granted that was asked for then.
-    Renewed(Instant),
+    Renewed(Time),
     /// A new link, and what the node said under it; or none.
     Link(Option<(Link, v1::NodeStatus)>),
     Run {

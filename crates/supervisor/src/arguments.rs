@@ -20,7 +20,7 @@ pub struct Run {
     /// Control groups that the child joins. One of version 2 comes first where there is one: it kills the whole tree.
     pub cgroups: Vec<PathBuf>,
     pub grace: Duration,
-    /// It's stopped then, unless the agent tells a later time: of the monotonic clock, since the machine's start.
+    /// It's stopped then, unless the agent tells a later time: since the machine's start, with the time that it slept.
     pub contact_until: Option<Duration>,
     /// A log file is rotated once it is larger.
     pub log_bytes: u64,

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     os::fd::{AsRawFd, OwnedFd},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crate::{
@@ -12,12 +12,13 @@ use crate::{
     log::Log,
     record::{self, Around, Exit, Outcome},
     spawn::{self, Born, CannotStart, Program},
-    sys::{self, Ended, Pid, Reaped, Signals},
+    sys::{self, Alarm, Ended, Pid, Reaped, Signals},
     tree,
 };
 
 pub fn run(options: &Run) -> io::Result<()> {
     let signals = Signals::block()?;
+    let alarm = Alarm::new()?;
     let agent = Agent::take()?;
     // Fails where a shell started us as a group's leader: then we have a group of our own already.
     let _ = sys::new_session();
@@ -40,7 +41,7 @@ pub fn run(options: &Run) -> io::Result<()> {
     drop(output);
     let lock = agent.say(&format!("started {child}\n"));
     let contact_until = options.contact_until;
-    let mut keeper = Keeper { options, child, signals, contact_until, stop: Stop::No, late: false, ended: None };
+    let mut keeper = Keeper { options, child, signals, alarm, contact_until, stop: Stop::No, late: false, ended: None };
     keeper.keep(&pipe, &mut log);
     log.drain(&pipe);
     let ended = keeper.ended.expect("keep returns once the child has ended");
@@ -52,7 +53,7 @@ pub fn run(options: &Run) -> io::Result<()> {
 
 /// Born, written down, then let go.
 fn start(options: &Run, output: &File) -> Result<Pid, CannotStart> {
-    if options.contact_until.is_some_and(|until| sys::monotonic() >= until) {
+    if options.contact_until.is_some_and(|until| sys::since_boot() >= until) {
         // The agent, or this, was stopped for a while on the way here.
         return Err(CannotStart { errno: libc::ETIME, at: "contact" });
     }
@@ -94,7 +95,7 @@ impl Agent {
 enum Stop {
     No,
     /// Asked by SIGTERM; the tree is killed then.
-    Until(Instant),
+    Until(Duration),
     Now,
 }
 
@@ -102,6 +103,7 @@ struct Keeper<'a> {
     options: &'a Run,
     child: Pid,
     signals: Signals,
+    alarm: Alarm,
     /// It's stopped then, unless a later time is told before.
     contact_until: Option<Duration>,
     stop: Stop,
@@ -113,8 +115,10 @@ impl Keeper<'_> {
     /// Returns once the tree is gone.
     fn keep(&mut self, pipe: &File, log: &mut Log) {
         let mut output = Some(pipe.as_raw_fd());
+        self.alarm.set(self.deadline());
         while self.ended.is_none() && !self.overdue() {
-            let [_, written] = sys::poll([Some(self.signals.as_raw_fd()), output], self.wait());
+            let [_, written, _] =
+                sys::poll([Some(self.signals.as_raw_fd()), output, Some(self.alarm.as_raw_fd())], None);
             if written && !log.drain(pipe) {
                 // Every writer closed it: it would be ready for ever.
                 output = None;
@@ -122,8 +126,7 @@ impl Keeper<'_> {
             while let Some((signal, value)) = self.signals.next() {
                 self.hear(signal, value);
             }
-            if self.contact_until.is_some_and(|until| sys::monotonic() >= until) {
-                self.contact_until = None;
+            if matches!(self.stop, Stop::No) && self.contact_until.is_some_and(|until| sys::since_boot() >= until) {
                 self.late = true;
                 self.hear(libc::SIGTERM, None);
             }
@@ -145,7 +148,7 @@ impl Keeper<'_> {
                 sys::signal_group(self.child, libc::SIGTERM);
                 // A stopped group would not hear it.
                 sys::signal_group(self.child, libc::SIGCONT);
-                self.stop = Stop::Until(Instant::now() + self.options.grace);
+                self.stop = Stop::Until(sys::since_boot() + self.options.grace);
             }
             (libc::SIGINT, _) => self.stop = Stop::Now,
             (libc::SIGUSR1, _) => {
@@ -154,6 +157,7 @@ impl Keeper<'_> {
             }
             _ => {}
         }
+        self.alarm.set(self.deadline());
     }
 
     fn reap(&mut self) {
@@ -168,16 +172,18 @@ impl Keeper<'_> {
     fn overdue(&self) -> bool {
         match self.stop {
             Stop::No => false,
-            Stop::Until(end) => Instant::now() >= end,
+            Stop::Until(end) => sys::since_boot() >= end,
             Stop::Now => true,
         }
     }
 
-    fn wait(&self) -> Option<Duration> {
+    /// When something is due though nobody says a word. All of it counts on while the machine sleeps: nobody else's clock
+    /// stands still meanwhile.
+    fn deadline(&self) -> Option<Duration> {
         match self.stop {
-            Stop::No => self.contact_until.map(|until| until.saturating_sub(sys::monotonic())),
-            Stop::Until(end) => Some(end.saturating_duration_since(Instant::now())),
-            Stop::Now => Some(Duration::ZERO),
+            Stop::No => self.contact_until,
+            Stop::Until(end) => Some(end),
+            Stop::Now => None,
         }
     }
 }

@@ -120,12 +120,42 @@ pub fn poll<const N: usize>(fds: [Option<RawFd>; N], wait: Option<Duration>) -> 
     polled.map(|p| p.revents != 0)
 }
 
-/// Since the machine's start, without the time that it slept.
-pub fn monotonic() -> Duration {
+/// Since the machine's start, with the time that it slept.
+pub fn since_boot() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` outlives the call, which can't fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Readable from a moment on. Unlike a wait with a timeout it goes on while the machine sleeps.
+pub struct Alarm(File);
+
+impl Alarm {
+    pub fn new() -> io::Result<Self> {
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: the new descriptor is ours.
+        unsafe { check(libc::timerfd_create(libc::CLOCK_BOOTTIME, flags)).map(|fd| Self(File::from_raw_fd(fd))) }
+    }
+
+    /// By `since_boot`; none: never. Whatever was set before is void.
+    pub fn set(&self, at: Option<Duration>) {
+        // Zero would be never.
+        let at = at.map_or(Duration::ZERO, |at| at.max(Duration::from_nanos(1)));
+        let value = libc::timespec {
+            tv_sec: libc::time_t::try_from(at.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: at.subsec_nanos().into(),
+        };
+        let timer = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        // SAFETY: `timer` outlives the call, which only fails for what is no timer, or no time.
+        unsafe { libc::timerfd_settime(self.as_raw_fd(), libc::TFD_TIMER_ABSTIME, &timer, std::ptr::null_mut()) };
+    }
+}
+
+impl AsRawFd for Alarm {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
 }
 
 /// What a child's end looks like.

@@ -21,7 +21,7 @@ use super::{
     StartError, Started, Stop, Target, Trouble,
 };
 use crate::{
-    Clock,
+    Clock, Moment,
     template::{Limits, Probe},
 };
 
@@ -302,7 +302,7 @@ impl Driver for Sim {
         Ok(Exit::new(How::SupervisorLost, self.clock.now()))
     }
 
-    async fn heard(&self, _id: &Id, _until: Instant) {}
+    async fn heard(&self, _id: &Id, _until: Moment) {}
 
     fn unenforced(&self, _limits: &Limits) -> Option<String> {
         None

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use model::Time;
-use tokio::time::Instant;
 
 use super::Worker;
 
@@ -43,8 +42,8 @@ impl Contact {
 }
 
 impl Worker {
-    pub(super) fn renewed(&mut self, asked: Instant) {
-        self.contact.renewed(self.clock.time(asked));
+    pub(super) fn renewed(&mut self, asked: Time) {
+        self.contact.renewed(asked);
         self.count_contact();
     }
 
@@ -59,7 +58,7 @@ impl Worker {
             let Some(slot) = self.slots.get_mut(&uid) else { continue };
             slot.contact(heard);
             let Some(until) = slot.seen.start_until else { continue };
-            let (driver, id, until) = (Arc::clone(&self.driver), slot.id.clone(), self.clock.instant(until));
+            let (driver, id, until) = (Arc::clone(&self.driver), slot.id.clone(), self.clock.moment(until));
             self.tasks.spawn(async move { driver.heard(&id, until).await });
             if !slot.is_running() {
                 self.step(&uid);

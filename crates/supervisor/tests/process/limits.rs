@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{
+    Moment,
     driver::{Driver, How, Launch, Reached, StartError, Stop, Target},
     template::Limits,
 };
-use tokio::time::Instant;
 
 use crate::world::*;
 
@@ -17,7 +17,7 @@ fn limited(mut launch: Launch, limits: Limits) -> Launch {
 
 fn bound(mut launch: Launch, stop_after: Duration) -> Launch {
     Arc::make_mut(&mut launch.template).stop_after = Some(stop_after);
-    launch.contact_until = Some(Instant::now() + stop_after);
+    launch.contact_until = Some(Moment::now().plus(stop_after));
     launch
 }
 
@@ -127,16 +127,16 @@ async fn a_run_bound_to_a_server_ends_without_its_word_and_without_an_agent() {
 async fn a_run_bound_to_a_server_goes_on_at_its_word() {
     let world = World::new();
     let driver = world.driver();
-    let began = Instant::now();
+    let began = Moment::now();
     let launch = bound(script("exec sleep 60"), Duration::from_secs(3));
     let started = driver.start(launch.clone()).await.unwrap();
-    let until = began + Duration::from_secs(4);
+    let until = began.plus(Duration::from_secs(4));
     driver.heard(&launch.id, until).await;
     // A word that was overtaken takes nothing back.
     driver.heard(&launch.id, began).await;
     assert_eq!(exit(started).await.how, How::CutOff);
     // It's told in whole milliseconds.
-    assert!(began.elapsed() >= Duration::from_millis(3_999), "it ended after {:?}", began.elapsed());
+    assert!(Moment::now() >= began.plus(Duration::from_millis(3_999)), "it ended too soon");
 }
 
 #[tokio::test]
@@ -147,4 +147,50 @@ async fn a_run_bound_to_a_server_is_not_started_once_its_time_is_over() {
     let expected = "not started: no server was heard for too long";
     assert_eq!(exit.how, How::CannotStart(expected.into()));
     assert!(!world.path("ran").exists());
+}
+
+/// A supervisor on a machine that has slept that much longer than the test knows.
+fn that_slept(world: &World, seconds: u64) -> Option<std::path::PathBuf> {
+    let offset = format!("--boottime={seconds}");
+    let may =
+        std::process::Command::new("unshare").args(["--time", &offset, "true"]).status().is_ok_and(|s| s.success());
+    if !may {
+        eprintln!("not run: no namespace of times can be made here, which takes root and util-linux's unshare");
+        return None;
+    }
+    let (wrapper, supervisor) = (world.path("slept"), env!("CARGO_BIN_EXE_driftless-supervisor"));
+    let script = format!("#!/bin/sh\nexec unshare --time {offset} {supervisor} \"$@\"\n");
+    std::fs::write(&wrapper, script).unwrap();
+    std::fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    Some(wrapper)
+}
+
+#[tokio::test]
+async fn the_time_that_the_machine_slept_counts_as_time_without_a_server() {
+    let mut world = World::new();
+    let Some(slept) = that_slept(&world, 1_000) else { return };
+    world.supervisor = Some(slept);
+    let driver = world.driver();
+    let late = bound(script("exec sleep 60"), Duration::from_secs(900));
+    assert!(matches!(driver.start(late).await, Err(StartError::CannotStart(_))), "its time was over before it began");
+    let launch = bound(script("exec sleep 60"), Duration::from_secs(1_003));
+    let started = driver.start(launch.clone()).await.unwrap();
+    let supervisor = field(&world.instance(&launch).join("runs/1/supervisor"), "pid").unwrap();
+    // A wait with a timeout would go on after the machine's sleep as if there had been none.
+    let waits = std::fs::read_dir(format!("/proc/{supervisor}/fdinfo")).unwrap().flatten();
+    let clock = format!("clockid: {}\n", libc::CLOCK_BOOTTIME);
+    assert!(waits.filter_map(|info| std::fs::read_to_string(info.path()).ok()).any(|info| info.contains(&clock)));
+    assert_eq!(exit(started).await.how, How::CutOff);
+}
+
+#[tokio::test]
+async fn what_was_asked_to_stop_was_not_cut_off_though_its_time_ran_out_meanwhile() {
+    let world = World::new();
+    let driver = world.driver();
+    let up = world.path("up").display().to_string();
+    let text = format!("trap '' TERM; echo up > {up}; while :; do sleep 0.1; done");
+    let launch = grace(bound(script(&text), Duration::from_secs(3)), 4_000);
+    let started = driver.start(launch.clone()).await.unwrap();
+    world.read("up").await;
+    assert_eq!(stop(&driver, &launch, started).await.how, How::Signal(libc::SIGKILL));
 }

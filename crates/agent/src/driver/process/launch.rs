@@ -19,7 +19,6 @@ use rustix::{
 use super::{
     Config,
     folder::{self, Folder},
-    word,
 };
 use crate::{
     driver::Launch,
@@ -60,7 +59,7 @@ pub fn launch(config: &Config, folder: &Folder, launch: &Launch, lock: File) -> 
     command.arg("--log-files").arg(config.log_files.to_string());
     command.args(sync.then_some("--sync"));
     if let Some(until) = launch.contact_until {
-        command.arg("--contact-until-ms").arg(word::millis(until).to_string());
+        command.arg("--contact-until-ms").arg(until.millis().to_string());
     }
     command.args(groups.iter().flat_map(|group| ["--cgroup".as_ref(), group.as_os_str()]));
     command.arg("--").args(template.command.iter().map(|part| expand(part, &env)));

@@ -28,6 +28,7 @@ use self::{
     runs::{Runs, trouble},
 };
 use crate::{
+    Moment,
     driver::{
         Driver, Exit, Found, FoundRun, Id, Launch, LogPart, LogStream, NodeMemory, Reached, Result, StartError,
         Started, Stop, Target, Trouble,
@@ -158,10 +159,10 @@ impl Driver for Process {
         self.blocking(move |runs| runs.clean(&id)).await
     }
 
-    async fn heard(&self, id: &Id, until: tokio::time::Instant) {
+    async fn heard(&self, id: &Id, until: Moment) {
         let supervisor = self.0.supervisor(id);
         if let Some(held) = supervisor {
-            word::tell(&held, word::millis(until));
+            word::tell(&held, until.millis());
         }
     }
 

@@ -2,13 +2,9 @@
 //!
 //! It goes along with the signal, so that it means the same however late either side gets to run, and needs no disk.
 
-use std::{os::fd::OwnedFd, time::Duration};
+use std::os::fd::OwnedFd;
 
-use rustix::{
-    fd::AsRawFd,
-    time::{ClockId, clock_gettime},
-};
-use tokio::time::Instant;
+use rustix::fd::AsRawFd;
 
 /// `siginfo_t` as `rt_sigqueueinfo(2)` takes it on 64 bits: number, errno, code, pad, pid and uid, value.
 #[repr(C)]
@@ -23,16 +19,6 @@ struct Told {
 }
 
 const _: () = assert!(size_of::<Told>() == size_of::<libc::siginfo_t>());
-
-/// Milliseconds of CLOCK_MONOTONIC, which is tokio's clock too, but with a beginning that another process knows. A pause
-/// between the readings makes it earlier, never later.
-pub fn millis(until: Instant) -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let now = Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0));
-    let ours = Instant::now();
-    let at = (now + until.saturating_duration_since(ours)).saturating_sub(ours.saturating_duration_since(until));
-    u64::try_from(at.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// SIGUSR1 with that value. One that is gone needs no word any more.
 pub fn tell(supervisor: &OwnedFd, value: u64) {

@@ -3,7 +3,7 @@
 //! Standard input is a pipe from the agent: its end means that nobody waits for the answer any more. What the command
 //! writes goes to standard output, where the agent reads the first part of it.
 
-use std::{fs::File, io, os::fd::AsRawFd, process::ExitCode, time::Instant};
+use std::{ffi::OsStr, fs::File, io, os::fd::AsRawFd, process::ExitCode, time::Instant};
 
 use crate::{
     arguments::Check,
@@ -23,7 +23,9 @@ pub fn check(options: &Check) -> io::Result<ExitCode> {
     let _ = sys::new_session();
     sys::become_subreaper()?;
     let output = File::from(sys::keep(1)?);
-    let env = spawn::read_env(&options.env)?;
+    let mut env = spawn::read_env(&options.env)?;
+    // What we have of the agent ourselves is for all that comes of the command, too.
+    env.extend(std::env::vars_os().map(|(name, value)| [name, value].join(OsStr::new("="))));
     let program =
         Program { command: &options.command, env, cwd: &options.cwd, cgroups: &options.cgroups, output: &output };
     let started = spawn::spawn(&program).and_then(|born| {

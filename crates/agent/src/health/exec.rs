@@ -1,5 +1,5 @@
 //! The exec check: a command in the instance's environment and control group, kept by a supervisor, so that it ends in
-//! time and leaves nothing behind even when the agent is killed meanwhile.
+//! time and leaves nothing behind even when the agent is killed meanwhile. Where the keeper is killed, the agent does it.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{io::AsyncReadExt, process::Command};
 
-use crate::template::expand;
+use crate::{driver::process::checks, template::expand};
 
 /// What the keeper needs beyond the command's time.
 pub const MARGIN: Duration = Duration::from_secs(1);
@@ -27,6 +27,8 @@ pub struct Place<'a> {
     pub env: PathBuf,
     pub work: PathBuf,
     pub cgroup: Option<PathBuf>,
+    /// What the command is known by, and all that comes of it.
+    pub mark: String,
 }
 
 pub async fn run(command: &[String], limit: Duration, place: &Place<'_>) -> Result<(), String> {
@@ -38,17 +40,30 @@ pub async fn run(command: &[String], limit: Duration, place: &Place<'_>) -> Resu
     keeper.args(place.cgroup.iter().flat_map(|group| ["--cgroup".as_ref(), group.as_os_str()]));
     keeper.arg("--").args(command.iter().map(|part| expand(part, &env)));
     // The end of standard input tells the keeper that nobody waits any more.
-    keeper.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // It hands the mark on, and has it itself, so that there is no moment without.
+    keeper.env_clear().env(checks::VARIABLE, &place.mark);
+    keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let failed = |e: std::io::Error| format!("running the check: {}", super::plain(&e));
     let mut keeper = keeper.spawn().map_err(failed)?;
     let mut output = keeper.stdout.take().ok_or("running the check: no output")?;
-    let mut said = Vec::new();
-    (&mut output).take(SAID_BYTES_MAX).read_to_end(&mut said).await.map_err(failed)?;
-    // What is more is thrown away, but the command mustn't wait for a reader.
-    tokio::io::copy(&mut output, &mut tokio::io::sink()).await.map_err(failed)?;
-    let waiting = keeper.stdin.take();
-    let ended = keeper.wait().await.map_err(failed)?;
-    drop(waiting);
+    let _waiting = keeper.stdin.take();
+    let read = async {
+        let mut said = Vec::new();
+        (&mut output).take(SAID_BYTES_MAX).read_to_end(&mut said).await?;
+        // What is more is thrown away, but the command mustn't wait for a reader.
+        tokio::io::copy(&mut output, &mut tokio::io::sink()).await?;
+        Ok(said)
+    };
+    let end = async {
+        let ended = keeper.wait().await?;
+        if ended.code().is_none() {
+            // Of whom the output is waited for.
+            let mark = place.mark.clone();
+            let _ = tokio::task::spawn_blocking(move || checks::kill(&mark)).await;
+        }
+        Ok(ended)
+    };
+    let (said, ended) = tokio::try_join!(read, end).map_err(failed)?;
     match ended.code() {
         Some(0) => Ok(()),
         Some(TIMED_OUT) => Err(format!("{program}: did not end within {limit:?}")),

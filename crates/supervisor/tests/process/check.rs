@@ -65,6 +65,72 @@ async fn a_check_ends_with_the_agent_that_asked() {
     stop(&driver, &launch, started).await;
 }
 
+/// The keeper of the check whose command that is.
+fn keeper_of(command: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{command}/stat")).unwrap();
+    let parent = stat[stat.rfind(')').unwrap() + 2..].split(' ').nth(1).unwrap().parse().unwrap();
+    let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).unwrap();
+    assert!(name.starts_with("driftless-super"), "{name}");
+    parent
+}
+
+/// A command that leaves another one in a session of its own, and both write their numbers.
+fn with_rest(world: &World) -> String {
+    let [up, left] = ["up", "left"].map(|name| world.path(name).display().to_string());
+    format!("setsid sh -c 'echo $$$$ > {left}; exec sleep 60' & echo $$$$ > {up}; exec sleep 60")
+}
+
+async fn a_check_whose_keeper_is_killed_leaves_nothing(world: World) {
+    let driver = world.driver();
+    let launch = script("exec sleep 60");
+    let started = driver.start(launch.clone()).await.unwrap();
+    let (target, text) = (target(&launch, &started), with_rest(&world));
+    let killed = async {
+        let pids = [world.pid("up").await, world.pid("left").await];
+        kill(keeper_of(pids[0]), libc::SIGKILL);
+        pids
+    };
+    let (answer, pids) = tokio::join!(ask(&driver, &target, &text, PATIENCE), killed);
+    assert_eq!(answer, Err("sh: its keeper was killed".into()));
+    assert_eq!(pids.map(is_alive), [false, false]);
+    assert!(is_alive(started.pid as i32), "a check's end is not the instance's");
+    stop(&driver, &launch, started).await;
+}
+
+#[tokio::test]
+async fn a_check_whose_keeper_is_killed_leaves_nothing_without_control_groups() {
+    a_check_whose_keeper_is_killed_leaves_nothing(World::without_cgroups()).await;
+}
+
+#[tokio::test]
+async fn a_check_whose_keeper_is_killed_leaves_nothing_in_the_instances_control_group() {
+    a_check_whose_keeper_is_killed_leaves_nothing(World::new()).await;
+}
+
+#[tokio::test]
+async fn what_a_check_left_whose_keeper_and_agent_were_killed_is_killed_by_the_next_agent() {
+    let world = World::without_cgroups();
+    let launch = script("exec sleep 60");
+    let first = world.driver();
+    let started = first.start(launch.clone()).await.unwrap();
+    let (target, text) = (target(&launch, &started), with_rest(&world));
+    let pids = tokio::select! {
+        answer = ask(&first, &target, &text, PATIENCE) => panic!("{answer:?}"),
+        // The agent is gone, as it were, in the moment in which the keeper is killed.
+        pids = async { [world.pid("up").await, world.pid("left").await] } => {
+            kill(keeper_of(pids[0]), libc::SIGKILL);
+            pids
+        }
+    };
+    drop((first, started));
+    assert_eq!(pids.map(is_alive), [true, true]);
+    let driver = world.driver();
+    let started = running(find(&driver).await);
+    until(|| (pids.map(is_alive) == [false, false]).then_some(())).await;
+    assert!(is_alive(started.pid as i32), "a check's end is not the instance's");
+    stop(&driver, &launch, started).await;
+}
+
 #[tokio::test]
 async fn http_and_tcp_checks_ask_the_allocated_port() {
     let world = World::new();

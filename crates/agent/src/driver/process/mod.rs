@@ -5,6 +5,7 @@
 //! through a pidfd that was compared with what stands on disk.
 
 mod cgroup;
+pub(crate) mod checks;
 mod exit;
 mod folder;
 mod identity;
@@ -128,7 +129,12 @@ impl Driver for Process {
     }
 
     async fn observe(&self) -> Result<Vec<Found>> {
-        self.blocking(|runs| runs.observe().map_err(trouble("reading the data dir"))).await
+        let found = self.blocking(|runs| runs.observe().map_err(trouble("reading the data dir"))).await?;
+        let instances = found.iter().filter_map(|f| Some(f.resource.metadata.as_ref()?.uid.as_str().into())).collect();
+        let runs = Arc::clone(&self.0);
+        // Nothing has to wait for it.
+        tokio::task::spawn_blocking(move || runs.checks.kill_older(&instances));
+        Ok(found)
     }
 
     async fn look(&self, id: &Id) -> Result<FoundRun> {
@@ -198,6 +204,7 @@ impl Driver for Process {
             env: folder.run(target.run).join("env"),
             work: target.template.working_dir.clone().unwrap_or_else(|| folder.work()),
             cgroup: config.cgroups.group(&target.id.uid, target.run).filter(|group| group.is_dir()),
+            mark: self.0.checks.mark(&target.id.uid),
         };
         health::probe(target, probe, timeout, &exec).await
     }

@@ -1,8 +1,9 @@
-//! Kills what is left of a tree that no supervisor keeps any more.
+//! Kills what is left of a tree that no supervisor keeps any more: a run's, or that of a health check's command.
 //!
 //! A control group knows its members whatever they did. Without one, everything is taken that descends from the child,
-//! is in its session or group while the child lives, or carries the run's mark in its environment (which children inherit). Only a process
-//! that left all of these, and wiped its environment, without control groups on the machine, escapes.
+//! is in its session or group while the child lives, or carries a mark in its environment (which children inherit). Only a
+//! process that left all of these, and wiped its environment, without control groups on the machine, escapes. A check's is
+//! known by its mark alone, since its control group is the run's.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,15 +25,22 @@ const PAUSE: Duration = Duration::from_millis(10);
 const QUIET_PASSES: u32 = 2;
 
 /// What a tree can be known by.
-pub struct Traces {
+pub struct Traces<M> {
     pub child: Option<Identity>,
-    /// `DRIFTLESS_RUN=<uid>.<run>`, in the environment of all.
-    pub mark: String,
+    /// Whether an entry of its environment says that a process is one of them.
+    pub is_mark: M,
     pub cgroup: Option<PathBuf>,
 }
 
+impl<M: Fn(&[u8]) -> bool> Traces<M> {
+    /// By nothing else.
+    pub fn marked(is_mark: M) -> Self {
+        Self { child: None, is_mark, cgroup: None }
+    }
+}
+
 /// How many processes were killed; none where some are still there, or may be.
-pub fn kill_all(traces: &Traces) -> Option<usize> {
+pub fn kill_all(traces: &Traces<impl Fn(&[u8]) -> bool>) -> Option<usize> {
     let mut killed = HashSet::new();
     let mut quiet = 0;
     for _ in 0..PASSES_MAX {
@@ -68,7 +76,7 @@ struct Look {
     unclear: bool,
 }
 
-fn look(traces: &Traces) -> Look {
+fn look(traces: &Traces<impl Fn(&[u8]) -> bool>) -> Look {
     let table = processes();
     let mut found: HashSet<i32> = traces.cgroup.as_deref().map(members).unwrap_or_default();
     // Only while the child itself is there is its number, and so its session's and group's, certainly not another's.
@@ -78,7 +86,7 @@ fn look(traces: &Traces) -> Look {
     }
     let mut unclear = false;
     for pid in table.keys() {
-        match marked(*pid, &traces.mark) {
+        match marked(*pid, &traces.is_mark) {
             Some(true) => drop(found.insert(*pid)),
             Some(false) => {}
             None => unclear = true,
@@ -110,9 +118,9 @@ fn members(group: &Path) -> HashSet<i32> {
 }
 
 /// None: not to be told now, since it's about to run another program.
-fn marked(pid: i32, mark: &str) -> Option<bool> {
+fn marked(pid: i32, is_mark: impl Fn(&[u8]) -> bool) -> Option<bool> {
     let environment = identity::environment(pid)?;
-    Some(environment.split(|b| *b == 0).any(|entry| entry == mark.as_bytes()))
+    Some(environment.split(|b| *b == 0).any(is_mark))
 }
 
 /// All that live: a zombie runs nothing any more, and whoever is its parent has to see to it.

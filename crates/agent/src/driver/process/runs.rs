@@ -16,7 +16,9 @@ use api::v1;
 use model::Key;
 
 use super::{
-    Config, exit,
+    Config,
+    checks::Checks,
+    exit,
     folder::{self, Folder},
     identity::Identity,
     launch::{self, Launched, Said},
@@ -48,6 +50,7 @@ pub struct Runs {
     /// Supervisors that said nothing, and may have ended: the kernel keeps each until its end was asked for.
     unheard: Mutex<Vec<Child>>,
     kept: Kept,
+    pub checks: Checks,
     /// One agent at a time works in a data dir.
     _lock: File,
 }
@@ -63,7 +66,8 @@ impl Runs {
         folder::remove_or_warn(&config.data_dir.join(REMOVED));
         let ports = Ports::new(config.ports.clone());
         let kept = Kept::new(&config.data_dir, config.gone_logs);
-        Ok(Self { config, ports, kept, supervisors: Mutex::default(), unheard: Mutex::default(), _lock: lock })
+        let (supervisors, unheard, checks) = (Mutex::default(), Mutex::default(), Checks::default());
+        Ok(Self { config, ports, kept, supervisors, unheard, checks, _lock: lock })
     }
 
     /// Of what runs.
@@ -228,9 +232,10 @@ impl Runs {
             return Ok(exit);
         }
         let group = self.config.cgroups.group(&id.uid, memory.run);
+        let mark = launch::mark(&id.uid, memory.run);
         let traces = reap::Traces {
             child: Identity::read(&dir.join("child")),
-            mark: launch::mark(&id.uid, memory.run),
+            is_mark: |entry: &[u8]| entry == mark.as_bytes(),
             cgroup: group,
         };
         reap::kill_all(&traces).ok_or_else(|| Trouble("processes of a broken run don't end".into()))?;

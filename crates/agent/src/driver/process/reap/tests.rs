@@ -28,8 +28,12 @@ impl Program {
         }
     }
 
-    fn traces(&self) -> Traces {
-        Traces { child: None, mark: self.1.into(), cgroup: None }
+    fn is_marked(&self) -> Option<bool> {
+        marked(self.pid(), |entry| entry == self.1.as_bytes())
+    }
+
+    fn kill_all(&self) -> Option<usize> {
+        kill_all(&Traces::marked(|entry: &[u8]| entry == self.1.as_bytes()))
     }
 }
 
@@ -44,8 +48,8 @@ impl Drop for Program {
 fn what_is_loading_a_program_is_not_taken_for_a_stranger() {
     let mark = "DRIFTLESS_RUN=reap-loading.1";
     let program = Program::new(mark, "sh", &["-c", "exec sh -c \"$0\" \"$0\"", "exec sh -c \"$0\" \"$0\""]);
-    program.until(|pid| marked(pid, mark) == Some(true));
-    let looks: Vec<Option<bool>> = (0..20_000).map(|_| marked(program.pid(), mark)).collect();
+    program.until(|_| program.is_marked() == Some(true));
+    let looks: Vec<Option<bool>> = (0..20_000).map(|_| program.is_marked()).collect();
     assert!(
         !looks.contains(&Some(false)),
         "{} of {} looks",
@@ -53,7 +57,7 @@ fn what_is_loading_a_program_is_not_taken_for_a_stranger() {
         looks.len()
     );
     assert!(looks.contains(&Some(true)));
-    assert_eq!(kill_all(&program.traces()), Some(1));
+    assert_eq!(program.kill_all(), Some(1));
     program.until(|pid| identity::stat(pid).is_none_or(|stat| stat.zombie));
 }
 
@@ -66,8 +70,8 @@ fn what_goes_on_without_its_first_thread_is_found() {
     let program = Program::new(mark, "python3", &["-c", text]);
     let first = format!("/proc/{}/stat", program.pid());
     program.until(|_| fs::read_to_string(&first).is_ok_and(|text| text.contains(") Z ")));
-    assert_eq!(marked(program.pid(), mark), Some(true));
-    assert_eq!(kill_all(&program.traces()), Some(1));
+    assert_eq!(program.is_marked(), Some(true));
+    assert_eq!(program.kill_all(), Some(1));
     program.until(|pid| identity::stat(pid).is_none_or(|stat| stat.zombie));
 }
 
@@ -75,9 +79,9 @@ fn what_goes_on_without_its_first_thread_is_found() {
 fn what_has_no_environment_is_nobodys() {
     let program = Program::new("DRIFTLESS_RUN=reap-none.1", "env", &["-i", "sleep", "600"]);
     program.until(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"));
-    program.until(|pid| marked(pid, program.1) == Some(false));
-    assert_eq!(kill_all(&program.traces()), Some(0));
+    program.until(|_| program.is_marked() == Some(false));
+    assert_eq!(program.kill_all(), Some(0));
     // The kernel's own threads have none, either.
     let kernels = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
-    assert!(!kernels || marked(2, program.1) == Some(false));
+    assert!(!kernels || marked(2, |entry| entry == program.1.as_bytes()) == Some(false));
 }

@@ -12,6 +12,15 @@ pub fn count(n: usize, noun: &str) -> String {
     }
 }
 
+/// The first so many, and how many more there are: "a, b and 3 more".
+pub fn some_of(names: &[&str], most: usize) -> String {
+    let named = names.iter().take(most).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(most) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 /// A declared duration that isn't negative.
 pub fn duration(declared: Option<&prost_types::Duration>, default: Duration) -> Option<Duration> {
     match declared {

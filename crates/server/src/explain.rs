@@ -34,7 +34,7 @@ pub async fn explain(
     let (world, root, revision) = {
         let cache = shared.cache();
         let Some(record) = cache.get(&key) else { return Err(Error::NotFound(key)) };
-        let world = world::around(&cache, members, &BTreeSet::from([key.clone()]));
+        let world = world::whole(&cache, members);
         (world, record.root_uid().to_owned(), cache.revision)
     };
     let entries = newest(shared, root).await?;

@@ -8,12 +8,23 @@ use model::{Filter, Key};
 
 use crate::{cache::Cache, members::Members};
 
+const AROUND: [&str; 5] = [instance::KIND, node::KIND, config::KIND, placement::KIND, release::KIND];
+
 /// These resources, and whatever else their reconcilers look at: every node, Config, instance and release. Services
 /// that aren't named are left out, so nothing is decided about them.
 pub fn around(cache: &Cache, members: &Members, keys: &BTreeSet<Key>) -> World {
+    of_kinds(cache, members, &AROUND, keys)
+}
+
+/// The same with every service: for a word about one resource, of which others may have something to say.
+pub fn whole(cache: &Cache, members: &Members) -> World {
+    let kinds: Vec<&str> = AROUND.into_iter().chain([service::KIND]).collect();
+    of_kinds(cache, members, &kinds, &BTreeSet::new())
+}
+
+fn of_kinds(cache: &Cache, members: &Members, kinds: &[&str], keys: &BTreeSet<Key>) -> World {
     let mut world = World::default();
-    let kinds = [instance::KIND, node::KIND, config::KIND, placement::KIND, release::KIND];
-    let filter = Filter { kinds: kinds.map(str::to_owned).into(), ..Filter::default() };
+    let filter = Filter { kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(), ..Filter::default() };
     let named = keys.iter().filter_map(|key| Some(cache.get(key)?.object(key)));
     for object in cache.matching(&filter, None).chain(named) {
         if let Ok(item) = Item::read(&object) {

@@ -88,9 +88,16 @@ fn a_drain_that_would_break_the_budget_waits_and_goes_on_once_it_may() {
     let manifest = sleeper("web", 2, 2) + "  rollout: { max_surge: 0, max_unavailable: 1 }\n";
     cluster.apply_with(manifest.as_bytes(), &["--wait"]).ok();
     let mut watched = Watched::start(&cluster, 2);
-    cluster.run(&["drain", "n1", "--timeout", "1s"]).exits(5);
-    let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
-    services.until("the service says that it can't", LONG, |line| line.contains("BudgetSpent").then_some(()));
+    cluster.run(&["drain", "n1", "--no-wait"]).ok();
+    let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+    nodes.until_json("the node says that the drain can't go on", LONG, |e| {
+        condition(&e["resource"], "Drained").is_some_and(|c| c["reason"] == "BudgetSpent").then_some(())
+    });
+    let held = cluster.instances("web").into_iter().find(|i| i.node == "n1").expect("it can't go").name;
+    let told = format!("Service/default/web: {held}, asked to go by drain of node n1, can't go: 2 must stay ready");
+    cluster.run(&["drain", "n1", "--timeout", "1s"]).exits(5).says(&told).says("raise max_surge");
+    let why = cluster.run(&["why", "node", "n1"]).ok().stdout;
+    assert!(why.contains(&told) && why.contains("service/web: blocked (BudgetSpent)"), "{why}");
     assert_eq!(cluster.instances("web").iter().filter(|i| i.node == "n1" && !i.deleting).count(), 1);
 
     cluster.apply(&manifest.replace("max_surge: 0", "max_surge: 1")).ok();

@@ -27,7 +27,8 @@ pub struct Args {
   driftless drain n1 --timeout 10m
   driftless drain n1 --no-wait
 
-The drain goes on in the cluster when this command is ended; 'driftless uncordon n1' takes it back.")]
+The drain goes on in the cluster when this command is ended; 'driftless uncordon n1' takes it back. What holds it up is told \
+while it waits: which service, by which budget, and what to declare where only that helps.")]
 pub struct DrainArgs {
     /// Its name.
     node: String,

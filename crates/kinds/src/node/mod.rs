@@ -21,6 +21,8 @@ pub const STATUS: &str = "driftless.v1.NodeStatus";
 pub const READY: &str = "Ready";
 /// Nothing is left on a node that is being drained.
 pub const DRAINED: &str = "Drained";
+/// Why that isn't so yet, as long as nobody has to do anything about it.
+const DRAINING: &str = "Draining";
 
 /// The leader's fields: `observed_generation`, which its Ready speaks of, and `silent_since`.
 const LEADERS: &[u32] = &[1, 6];
@@ -145,9 +147,10 @@ impl Kind for NodeKind {
     }
 }
 
-/// Reasons of what the agent says is wrong; in full they are for `describe`.
+/// Reasons of what the agent says is wrong, and of a drain that can't go on; in full they are for `describe`.
 fn trouble(conditions: &[v1::Condition]) -> String {
-    let agents = conditions.iter().filter(|c| c.r#type != READY && c.r#type != DRAINED && c.status == "False");
-    let reasons: Vec<&str> = agents.map(|c| c.reason.as_str()).collect();
+    let goes_on = |c: &v1::Condition| c.r#type == DRAINED && c.reason == DRAINING;
+    let wrong = conditions.iter().filter(|c| c.r#type != READY && c.status == "False" && !goes_on(c));
+    let reasons: Vec<&str> = wrong.map(|c| c.reason.as_str()).collect();
     if reasons.is_empty() { "-".into() } else { reasons.join(",") }
 }

@@ -1,15 +1,20 @@
 //! Is the node's agent there, and is the node to be emptied? Works under `leader`, since both need one judge.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use api::v1;
 use model::{Decision, Key, Move, Next, Step, Time, Until, Why, condition};
 
-use super::{DRAINED, KIND, Node, READY, STATUS};
+use super::{DRAINED, DRAINING, KIND, Node, READY, STATUS};
 use crate::{
     Item, Lookup, Reconciler, Scope, View, World, any,
     instance::{self, Instance},
-    placement, service,
+    placement,
+    service::{self, Service, evictions},
     text::count,
 };
 
@@ -17,6 +22,8 @@ use crate::{
 pub const UNKNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Silence before it is noted at all: twice a redial's longest pause, so that an agent that restarts leaves no trace.
 const NOTED_AFTER: Duration = Duration::from_secs(2);
+/// Services whose own words a drain repeats; the rest is a number.
+const SERVICES_TOLD: usize = 3;
 /// Evictions asked for in one step.
 const BATCH: usize = 100;
 
@@ -44,9 +51,15 @@ impl Reconciler for Nodes {
             let silent = |item: &&Arc<Item>| item.body::<Node>().is_some_and(|node| node.silent_since.is_some());
             return world.of_kind(KIND).filter(silent).map(|item| item.key.clone()).collect();
         }
-        let node = item.body::<Instance>().map(|instance| Key::new(KIND, "", &instance.node));
         let draining = |key: &Key| world.get(key).and_then(|n| n.body::<Node>()).is_some_and(|n| n.drain);
-        node.filter(draining).into_iter().collect()
+        let node = |instance: &Instance| Some(Key::new(KIND, "", &instance.node)).filter(draining);
+        if item.key.kind() == service::KIND {
+            // What it says of those that were asked to go, a drain repeats.
+            let asked =
+                world.children(item.uid()).filter_map(|one| one.body::<Instance>()).filter(|one| one.evict.is_some());
+            return asked.filter_map(node).collect::<BTreeSet<Key>>().into_iter().collect();
+        }
+        item.body::<Instance>().and_then(node).into_iter().collect()
     }
 
     fn plan(&self, view: &View<'_>, item: &Item) -> Decision {
@@ -136,7 +149,9 @@ fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
         view.all::<Instance>(instance::KIND).filter(|(one, instance)| counts(one, instance, item)).collect();
     let unasked = here.iter().filter(|(item, instance)| !item.deleting() && instance.evict.is_none());
     let moves: Vec<Move> = unasked.take(BATCH).map(|(one, _)| evict(one, item, view.now)).collect();
-    let left = condition(DRAINED, Some(false), "Draining", format!("{} still here", count(here.len(), "instance")));
+    let held = held(view, &here);
+    let still_here = format!("{} still here", count(here.len(), "instance"));
+    let left = condition(DRAINED, Some(false), reason(&held), told(&still_here, &held));
     if !moves.is_empty() {
         let why = Why::new("Draining", format!("ask {} to go", count(moves.len(), "instance")));
         return Drain { condition: Some(left), next: Some(Next::Do(Step { verb: "evict", moves }, why)) };
@@ -148,8 +163,35 @@ fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
         };
     }
     let names = here.iter().map(|(item, _)| item.key.clone());
-    let why = Why::new("Draining", format!("{} still here", count(here.len(), "instance"))).because_of(names);
+    let why = Why::new("Draining", told(&still_here, &held)).because_of(held.into_keys().chain(names));
     Drain { condition: Some(left), next: Some(Next::Wait(Until::Change, why)) }
+}
+
+/// The services that don't let go of something here, each with what it says of that.
+fn held<'a>(view: &View<'a>, here: &[(&Item, &Instance)]) -> BTreeMap<Key, &'a v1::Condition> {
+    let asked = here.iter().filter(|(item, instance)| !item.deleting() && instance.evict.is_some());
+    let owners: BTreeSet<Key> =
+        asked.filter_map(|(item, _)| item.metadata().owner.as_ref()).map(Key::of_owner).collect();
+    let said = |key: &Key| {
+        let service = view.world.get(key)?.body::<Service>()?;
+        service.status.conditions.iter().find(|condition| condition.r#type == evictions::HELD)
+    };
+    owners.into_iter().filter_map(|key| said(&key).map(|said| (key, said))).collect()
+}
+
+/// What somebody has to do something about comes first.
+fn reason<'a>(held: &BTreeMap<Key, &'a v1::Condition>) -> &'a str {
+    let stuck = held.values().map(|said| said.reason.as_str()).find(|reason| *reason != evictions::WAITING);
+    stuck.unwrap_or(DRAINING)
+}
+
+fn told(still_here: &str, held: &BTreeMap<Key, &v1::Condition>) -> String {
+    let said = held.iter().take(SERVICES_TOLD).map(|(service, said)| format!("; {service}: {}", said.message));
+    let more = match held.len().saturating_sub(SERVICES_TOLD) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!("{still_here}{}{more}", said.collect::<String>())
 }
 
 fn counts(one: &Item, instance: &Instance, node: &Item) -> bool {

@@ -7,8 +7,9 @@ use prost::Message;
 
 use super::{KIND, Nodes, STATUS, UNKNOWN_AFTER};
 use crate::{
-    Reconciler, View, World, any, placement,
-    testing::{NOW, add_node, fleet, metadata, plan, put, silence, words},
+    Kind, Reconciler, View, World, any, instance, placement,
+    service::{self, evictions},
+    testing::{NOW, add_node, fleet, metadata, plan, put, service_spec, silence, words},
 };
 
 /// `n1` was ready; its agent is gone, noted since then or not at all; the view is fed since `live`.
@@ -113,4 +114,69 @@ fn a_word_about_the_nodes_wakes_silent_ones() {
     put(&mut world, metadata(placement::KIND, placement::NAME), any(placement::SPEC, &v1::PlacementSpec {}), None);
     let record = world.get(&Key::new(placement::KIND, "", placement::NAME)).unwrap().clone();
     assert_eq!(Nodes.wakes(&world, &record), [Key::new(KIND, "", "n2")]);
+}
+
+/// A service, of which all that runs on `n1` was asked to go, and what it says of that.
+fn held_by(name: &str, world: &mut World, reason: &'static str) {
+    let held = model::condition(evictions::HELD, Some(true), reason, format!("{name}-0 can't go"));
+    let status = v1::ServiceStatus { conditions: vec![held], ..Default::default() };
+    let spec = any(service::SPEC, &service_spec(1, 1, 0));
+    put(world, metadata(service::KIND, name), spec, Some(any(service::STATUS, &status)));
+    let owner = v1::OwnerReference {
+        kind: service::KIND.into(),
+        namespace: "default".into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+    };
+    let instance = v1::Metadata { owner: Some(owner), ..metadata(instance::KIND, &format!("{name}-0")) };
+    let evict = Some(v1::Eviction { requested_by: "drain of node n1".into(), time: None });
+    let status = v1::InstanceStatus { phase: "Running".into(), evict, ..Default::default() };
+    let spec = v1::InstanceSpec { node: "n1".into(), ..Default::default() };
+    put(world, instance, any(instance::SPEC, &spec), Some(any(instance::STATUS, &status)));
+}
+
+fn draining() -> World {
+    let mut world = World::default();
+    add_node(&mut world, "n1", 1_000, 10);
+    let record = world.get(&Key::new(KIND, "", "n1")).unwrap().resource.clone();
+    let spec = any(super::SPEC, &v1::NodeSpec { cordon: true, drain: true, ..Default::default() });
+    put(&mut world, record.metadata.unwrap(), spec, record.status);
+    world
+}
+
+#[test]
+fn a_drain_that_is_held_says_by_which_services_and_shows_it_in_the_table() {
+    let told = |world: &World| {
+        let node = Key::new(KIND, "", "n1");
+        let decision = plan(world, &Nodes, &node);
+        let said = decision.status.unwrap();
+        let drained = v1::NodeStatus::decode(said.value.as_slice()).unwrap().conditions[1].clone();
+        let mut resource = world.get(&node).unwrap().resource.clone();
+        resource.status = Some(said);
+        let trouble = super::NodeKind.row(&resource)[4].clone();
+        let because: Vec<String> = decision.next.why().because_of.iter().map(Key::to_string).collect();
+        format!("{} ({trouble}): {}\nbecause of {}", drained.reason, drained.message, because.join(" "))
+    };
+    let mut world = draining();
+    held_by("web", &mut world, evictions::WAITING);
+    expect![[r#"
+        Draining (-): 1 instance still here; Service/default/web: web-0 can't go
+        because of Service/default/web Instance/default/web-0"#]]
+    .assert_eq(&told(&world));
+    ["a", "b", "c"].iter().for_each(|name| held_by(name, &mut world, evictions::BUDGET_SPENT));
+    expect![[r#"
+        BudgetSpent (BudgetSpent): 4 instances still here; Service/default/a: a-0 can't go; Service/default/b: b-0 can't go; Service/default/c: c-0 can't go; and 1 more
+        because of Service/default/a Service/default/b Service/default/c Service/default/web Instance/default/a-0 Instance/default/b-0 Instance/default/c-0 Instance/default/web-0"#]].assert_eq(&told(&world));
+}
+
+#[test]
+fn a_word_of_a_service_wakes_the_drains_that_repeat_it() {
+    let mut world = draining();
+    held_by("web", &mut world, evictions::WAITING);
+    let service = world.get(&Key::new(service::KIND, "default", "web")).unwrap().clone();
+    assert_eq!(Nodes.wakes(&world, &service), [Key::new(KIND, "", "n1")]);
+    let idle = metadata(service::KIND, "idle");
+    put(&mut world, idle, any(service::SPEC, &service_spec(1, 1, 0)), None);
+    let idle = world.get(&Key::new(service::KIND, "default", "idle")).unwrap().clone();
+    assert_eq!(Nodes.wakes(&world, &idle), []);
 }

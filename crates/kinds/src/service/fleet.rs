@@ -147,6 +147,18 @@ impl<'a> Fleet<'a> {
         one.map(|(name, words)| format!("{name}: {words}"))
     }
 
+    /// What was asked to go by somebody else, and isn't by the step either.
+    pub fn held_after(&self, next: &Next) -> Vec<One<'a>> {
+        let step = match next {
+            Next::Do(step, _) => step.moves.as_slice(),
+            Next::Settled(_) | Next::Wait(..) | Next::Blocked(_) => &[],
+        };
+        let goes = |one: &One<'_>| {
+            step.iter().any(|change| matches!(change, Move::Delete { key, .. } if *key == one.item.key))
+        };
+        self.evicting.iter().filter(|one| !goes(one)).copied().collect()
+    }
+
     /// What is counted once the step is done.
     pub fn after(&self, next: &Next) -> Counts {
         let ready = |all: &[One<'_>]| all.iter().filter(|one| one.available).count();

@@ -11,6 +11,7 @@ use prost::Message;
 use crate::{Column, Info, Kind, Rights, Shared, Template, config, instance, typed};
 
 mod admit;
+pub mod evictions;
 mod fleet;
 mod lost;
 mod plan;

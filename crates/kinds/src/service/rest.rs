@@ -5,15 +5,20 @@ use std::collections::BTreeSet;
 use model::{Key, Next, Until, Why};
 
 use super::{
-    Service,
+    Service, evictions,
     fleet::{Fleet, One},
     lost::Patience,
     plan::{complete, ready},
     status,
     target::{Going, Target},
 };
-use crate::{node, placement, text::count};
+use crate::{
+    node, placement,
+    text::{count, some_of},
+};
 
+/// Its user paused the rollout.
+pub const PAUSED: &str = "Paused";
 /// Of silent nodes, in words; the rest is a number.
 const NODES_NAMED: usize = 3;
 
@@ -29,7 +34,7 @@ pub fn rest(service: &Service, target: &Target, fleet: &Fleet<'_>, going: &Going
     if service.pause && !fleet.outdated.is_empty() {
         let words =
             format!("the rollout is paused with {} of another template", count(fleet.outdated.len(), "instance"));
-        return Next::Blocked(Why::new("Paused", words));
+        return Next::Blocked(Why::new(PAUSED, words));
     }
     let updated_ready = ready(&fleet.updated);
     if updated_ready == fleet.updated.len()
@@ -37,13 +42,8 @@ pub fn rest(service: &Service, target: &Target, fleet: &Fleet<'_>, going: &Going
         && fleet.stopping.is_empty()
         && fleet.wake.is_none()
     {
-        let words = format!(
-            "{} asked to go, but {} must stay ready (min_available) and no replacement may be made: raise max_surge{}",
-            count(fleet.evicting.len(), "instance"),
-            service.min_available,
-            and_unheard(service, fleet)
-        );
-        return Next::Blocked(Why::new("BudgetSpent", words));
+        let words = evictions::words(service, &fleet.evicting) + &and_unheard(service, fleet);
+        return Next::Blocked(Why::new(evictions::BUDGET_SPENT, words));
     }
     let waiting =
         fleet.updated.iter().filter(|one| !one.available).chain(&fleet.stopping).map(|one| one.item.key.clone());
@@ -59,11 +59,8 @@ fn waiting_words(service: &Service, fleet: &Fleet<'_>, updated_ready: usize) -> 
             count(outdated, "instance")
         ),
     };
-    if let Some(eviction) = fleet.evicting.first().and_then(|one| one.instance.evict.as_ref()) {
-        let (asked, by, floor) =
-            (count(fleet.evicting.len(), "instance"), &eviction.requested_by, service.min_available);
-        let wait = if fleet.evicting.len() == 1 { "waits" } else { "wait" };
-        words += &format!("; {asked} asked to go by {by} {wait} until more than {floor} are ready (min_available)");
+    if !fleet.evicting.is_empty() {
+        words += &format!("; {}", evictions::words(service, &fleet.evicting));
     }
     words + &and_unheard(service, fleet)
 }
@@ -134,9 +131,7 @@ fn longest(service: &Service, fleet: &[One<'_>]) -> Option<Patience> {
 
 fn on_nodes<'a>(asked: &str, fleet: impl Iterator<Item = &'a One<'a>> + Clone) -> String {
     let nodes: BTreeSet<&str> = fleet.clone().map(|one| one.instance.node.as_str()).collect();
-    let named = nodes.iter().take(NODES_NAMED).copied().collect::<Vec<_>>().join(", ");
-    let more = nodes.len().saturating_sub(NODES_NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let nodes: Vec<&str> = nodes.into_iter().collect();
     let which = if nodes.len() == 1 { "which is not heard" } else { "which are not heard" };
-    format!("{}{asked} on {named}{more}, {which}", fleet.count())
+    format!("{}{asked} on {}, {which}", fleet.count(), some_of(&nodes, NODES_NAMED))
 }

@@ -4,7 +4,7 @@ use api::v1;
 use model::{Next, Why, condition};
 
 use super::{
-    PROGRESSING, READY, Service,
+    PROGRESSING, READY, Service, evictions,
     fleet::{Counts, Fleet},
     rest::unheard,
     target::{Going, Target},
@@ -35,8 +35,8 @@ pub fn of(
         false => kept_rollback(service, target),
     };
     let went_back = (!rolled_back.is_empty()).then(|| went_back(service, &rolled_back, &because));
-    let conditions =
-        vec![words.available(), words.progressing(complete, going, &went_back), words.ready(complete, &went_back)];
+    let always = [words.available(), words.progressing(complete, going, &went_back), words.ready(complete, &went_back)];
+    let conditions = always.into_iter().chain(evictions::held(service, fleet, next)).collect();
     v1::ServiceStatus {
         observed_generation: item.metadata().generation,
         conditions,

@@ -1,3 +1,4 @@
+mod evictions;
 mod silence;
 
 use std::time::Duration;
@@ -350,7 +351,7 @@ fn evictions_are_granted_within_the_budget_one_after_the_other() {
         &budget(1, 0),
         "new-0+^ new-1+!",
         expect![
-            "wait (NotReady: 1 of 2 ready; 1 instance asked to go by drain of node n1 waits until more than 1 are ready (min_available))"
+            "wait (NotReady: 1 of 2 ready; web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available))"
         ],
     );
     check_spec(&budget(1, 0), "new-0+^ new-2+", expect!["stop web-new-0 (Evicted)"]);
@@ -363,7 +364,7 @@ fn a_replacement_comes_first_where_the_budget_is_spent() {
         &budget(2, 1),
         "new-0+^ new-1+ new-2",
         expect![
-            "wait (NotReady: 2 of 2 ready; 1 instance asked to go by drain of node n1 waits until more than 2 are ready (min_available))"
+            "wait (NotReady: 2 of 2 ready; web-new-0, asked to go by drain of node n1, can't go until more than 2 are ready (spec.min_available))"
         ],
     );
     check_spec(&budget(2, 1), "new-0+^ new-1+ new-2+", expect!["stop web-new-0 (Evicted)"]);
@@ -371,7 +372,7 @@ fn a_replacement_comes_first_where_the_budget_is_spent() {
         &budget(2, 0),
         "new-0+^ new-1+",
         expect![
-            "blocked (BudgetSpent: 1 instance asked to go, but 2 must stay ready (min_available) and no replacement may be made: raise max_surge)"
+            "blocked (BudgetSpent: web-new-0, asked to go by drain of node n1, can't go: 2 must stay ready (spec.min_available), which are all of them, and none may be made in its place first (spec.rollout.max_surge is 0); raise max_surge, or lower min_available to 1, or raise replicas to 3)"
         ],
     );
 }
@@ -446,7 +447,7 @@ fn what_crashes_in_a_loop_counts_only_once_it_ran_stably() {
         &budget(1, 0),
         "new-0+^ new-1+~*",
         expect![
-            "wait (NotReady: 1 of 2 ready; 1 instance asked to go by drain of node n1 waits until more than 1 are ready (min_available))"
+            "wait (NotReady: 1 of 2 ready; web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available))"
         ],
     );
 }

@@ -207,7 +207,7 @@ fn a_drain_does_not_count_on_what_is_not_heard() {
     with(
         &world,
         expect![
-            "wait (NotReady: 1 of 2 ready; 1 instance asked to go by drain of node n1 waits until more than 1 are ready (min_available); 1 on n2, which is not heard, replaced after 30s of silence (lost_after))"
+            "wait (NotReady: 1 of 2 ready; web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available); 1 on n2, which is not heard, replaced after 30s of silence (lost_after))"
         ],
     );
 }

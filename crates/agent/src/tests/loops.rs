@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 use api::v1;
 use model::Key;
 
-use super::{
-    double::{Asked, Server},
-    world::*,
-};
+use super::{double::Server, world::*};
 use crate::{
     Agent, Clock, Config,
     agent::LOGS_MAX,
@@ -228,86 +225,6 @@ async fn what_happened_in_an_outage_is_told_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_store_that_knows_nothing_stops_nothing() {
-    let world = World::new();
-    let keys = world.run(&["web-0", "web-1", "web-2"]).await;
-    world.server.lose_everything("store-b");
-    world.after(600).await;
-    assert_eq!(world.sim.running(), keys);
-    let node = world.server.node().unwrap();
-    let said: Vec<_> = node.conditions.iter().map(|c| (c.r#type.as_str(), c.status.as_str())).collect();
-    assert_eq!(said, [("Confirmed", "False")]);
-}
-
-/// The types and reasons of what the node says of itself.
-fn node_says(world: &World) -> Vec<(String, String)> {
-    let node = world.server.node().unwrap();
-    node.conditions.into_iter().map(|c| (c.r#type, c.reason)).collect()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_known_store_that_lists_nothing_stops_nothing_until_somebody_vouches_for_it() {
-    let world = World::of_slow_ends();
-    let keys = world.run(&["a", "b", "c", "d", "e", "f"]).await;
-    // Let it record whose word counts.
-    world.after(1).await;
-    world.server.lose_everything("store-a");
-    world.after(600).await;
-    assert_eq!(world.sim.running(), keys);
-    assert_eq!(node_says(&world), [("Confirmed".into(), "MostMissing".into())]);
-    world.server.assign(confirmation("store-a", 1));
-    assert_eq!(rounds(&world).await, [6, 3, 2, 1, 0], "half at each complete list, and one at least");
-    assert_eq!(node_says(&world), []);
-}
-
-/// How many run, each time that changes, until the node has nothing to say of them any more. It says so as long as one is
-/// left.
-async fn rounds(world: &World) -> Vec<usize> {
-    let mut left = vec![world.sim.running().len()];
-    while left.len() < 100 {
-        let now = world.sim.running().len();
-        if left.last() != Some(&now) {
-            left.push(now);
-        }
-        if node_says(world).is_empty() {
-            assert_eq!(now, 0, "it's silent too early: {left:?}");
-            return left;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    panic!("{left:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_that_lacks_something_for_a_moment_costs_nothing() {
-    let world = World::new();
-    let keys = world.run(&["a", "b", "c"]).await;
-    world.after(1).await;
-    let records = world.server.lose_everything("store-a");
-    world.after(120).await;
-    assert_eq!(node_says(&world), [("Confirmed".into(), "MostMissing".into())]);
-    records.into_iter().for_each(|record| world.server.assign(record));
-    world.after(120).await;
-    assert_eq!(world.sim.running(), keys);
-    assert_eq!(node_says(&world), []);
-    assert_eq!(world.sim.observe().await.unwrap().iter().map(|found| found.memory.run).max(), Some(1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn lists_that_break_off_say_nothing() {
-    let world = World::new();
-    let keys = world.run(&["a", "b", "c", "d"]).await;
-    world.after(1).await;
-    world.server.lose_everything("store-a");
-    world.server.set_cut_short(true);
-    let told = world.server.snapshots();
-    world.after(600).await;
-    assert!(world.server.snapshots() > told + 10, "it asks again and again");
-    assert_eq!(world.sim.running(), keys);
-    assert_eq!(node_says(&world), [], "there is nothing to say about a list that isn't whole");
-}
-
-#[tokio::test(start_paused = true)]
 async fn readiness_follows_the_check() {
     let world = World::new();
     world.server.assign(instance("web-0", readiness(tcp())));
@@ -385,110 +302,6 @@ async fn many_changes_ride_in_few_batches() {
     assert!(batches.len() <= 30, "{} batches", batches.len());
     let sequences: Vec<u64> = batches.iter().map(|b| b.sequence).collect();
     assert!(sequences.is_sorted());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_confirmed_store_ends_all_that_it_does_not_know_by_halves_without_being_asked_again() {
-    let world = World::of_slow_ends();
-    world.run(&["a", "b", "c", "d", "e", "f", "g"]).await;
-    world.after(1).await;
-    world.server.lose_everything("store-b");
-    world.after(120).await;
-    assert_eq!(world.sim.running().len(), 7);
-    let began = tokio::time::Instant::now();
-    world.server.assign(confirmation("store-b", 1));
-    assert_eq!(rounds(&world).await, [7, 4, 2, 1, 0]);
-    // Four rounds of a second each, one after the other; a sweep comes after 15 s at the soonest.
-    assert_eq!(began.elapsed().as_secs(), 4);
-}
-
-/// The agent is killed after each of the rounds; nobody confirms anything again.
-#[tokio::test(start_paused = true)]
-async fn a_confirmation_outlives_the_agent() {
-    let mut world = World::of_slow_ends();
-    world.run(&["a", "b", "c", "d", "e", "f", "g", "h"]).await;
-    world.after(1).await;
-    world.server.lose_everything("store-b");
-    world.after(120).await;
-    world.server.assign(confirmation("store-b", 1));
-    for left in [8, 4, 2, 1] {
-        while world.sim.running().len() > left {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        world.kill_agent().await;
-        let hellos = world.server.hellos().len();
-        world.start_agent();
-        world.server.until(|server| server.hellos().len() > hellos).await;
-        assert_eq!(node_says(&world).len(), 1, "with {left} left");
-    }
-    assert_eq!(rounds(&world).await.last(), Some(&0));
-    assert_eq!(world.server.node().unwrap().conditions, []);
-}
-
-/// The first one to go by its name is in nobody's hands: it holds the others back until it couldn't be killed.
-#[tokio::test(start_paused = true)]
-async fn what_does_not_end_does_not_keep_the_other_strays() {
-    let world = World::of_slow_ends();
-    let keys = world.run(&["a", "b", "c", "d"]).await;
-    world.after(1).await;
-    world.sim.hang(&keys[0]);
-    world.server.lose_everything("store-b");
-    world.server.assign(confirmation("store-b", 1));
-    while world.sim.running().len() > 1 {
-        world.after(1).await;
-    }
-    world.after(120).await;
-    assert_eq!(world.sim.running(), keys[..1]);
-    assert_eq!(node_says(&world), [("Confirmed".into(), "StoppingStrays".into())]);
-}
-
-/// The same store misses everything once more, or another one does: what was said of the time before isn't good for it.
-#[tokio::test(start_paused = true)]
-async fn a_confirmation_is_good_for_one_store_and_once() {
-    let world = World::of_slow_ends();
-    world.run(&["a", "b"]).await;
-    world.after(1).await;
-    world.server.lose_everything("store-b");
-    world.server.assign(confirmation("store-b", 1));
-    world.server.assign(confirmation("store-b", 1));
-    while !world.sim.running().is_empty() {
-        world.after(1).await;
-    }
-    for (incarnation, doubt) in [("store-b", "MostMissing"), ("store-c", "OtherIncarnation")] {
-        let keys = world.run(&["c", "d", "e"]).await;
-        world.after(120).await;
-        world.server.lose_everything(incarnation);
-        world.server.assign(confirmation("store-b", 1));
-        world.after(600).await;
-        assert_eq!(world.sim.running(), keys);
-        assert_eq!(node_says(&world), [("Confirmed".into(), doubt.into())]);
-        world.server.assign(confirmation(incarnation, 2));
-        assert_eq!(rounds(&world).await, [3, 2, 1, 0]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_released_while_the_node_was_away_is_stopped_and_cleared() {
-    let mut world = World::new();
-    let keys = world.run(&["web-0", "web-1"]).await;
-    world.kill_agent().await;
-    world.server.vanish(&keys[0]);
-    world.server.assign(release("web-0"));
-    world.server.assign(release("never-here"));
-    world.start_agent();
-    let names = [release_key("web-0"), release_key("never-here")];
-    world.server.until(|server| names.iter().all(|name| !server.exists(name))).await;
-    assert_eq!(world.sim.running(), [keys[1].clone()]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_record_that_vanishes_without_a_word_is_stopped_after_a_complete_list() {
-    let world = World::new();
-    let keys = world.run(&["web-0", "web-1", "web-2"]).await;
-    world.after(1).await;
-    world.server.vanish(&keys[0]);
-    world.after(1).await;
-    assert_eq!(world.sim.running(), keys[1..]);
 }
 
 /// Of what is stopped 20 s after the last word of a server.
@@ -593,45 +406,6 @@ async fn what_is_not_alive_for_as_long_as_the_check_allows_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_can_keep_nothing_says_so_starts_nothing_and_recovers() {
-    let world = World::new();
-    let keys = world.run(&["web-0", "web-1"]).await;
-    world.after(1).await;
-    world.sim.set_full(true);
-    world.after(60).await;
-    let cannot = [("DriverWorks".to_owned(), "CannotWrite".to_owned())];
-    assert_eq!(node_says(&world), cannot, "before anything has to be kept");
-    world.server.assign(instance("web-2", v1::InstanceTemplate::default()));
-    world.after(60).await;
-    let late = world.server.status(&key("web-2")).unwrap();
-    let said: Vec<_> = late.conditions.iter().map(|c| (c.reason.as_str(), c.message.as_str())).collect();
-    assert_eq!(said[0], ("NodeTrouble", "simulated to be full"));
-    let told = world.server.batches().len();
-    world.after(600).await;
-    assert_eq!(world.server.batches().len(), told, "it tries again and again, and has nothing new to say");
-    assert_eq!(world.sim.running(), keys);
-    world.sim.set_full(false);
-    world.after(30).await;
-    assert_eq!(world.sim.running().len(), 3);
-    assert_eq!(node_says(&world), []);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_works_on_a_full_disk_does_not_hide_that_it_is_full() {
-    let world = World::new();
-    let keys = world.run(&["web-0", "web-1"]).await;
-    world.after(1).await;
-    world.sim.set_full(true);
-    world.server.assign(instance("web-2", v1::InstanceTemplate::default()));
-    world.after(60).await;
-    world.server.delete(&keys[0]);
-    world.server.until(|server| !server.exists(&keys[0])).await;
-    world.after(1).await;
-    assert_eq!(world.sim.running(), keys[1..], "what was asked to go goes");
-    assert_eq!(node_says(&world), [("DriverWorks".into(), "CannotWrite".into())]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn only_so_many_logs_are_read_at_once() {
     let (server, driver) = (Server::new(), sim::Sim::new(sim::Config::default(), Clock::start()));
     let agent = Agent::new(Config::new("n1"), Arc::new(driver), server.clone());
@@ -649,29 +423,4 @@ async fn only_so_many_logs_are_read_at_once() {
     assert!(refused.contains("256 logs of this node are read already"), "{refused}");
     read.pop();
     assert!(open().await.is_ok(), "one has ended");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_action_that_panics_is_tried_again_and_takes_nobody_with_it() {
-    let world = World::new();
-    world.sim.set_defective(&key("bad"), true);
-    world.server.assign(instance("bad", v1::InstanceTemplate::default()));
-    world.run(&["good"]).await;
-    let said = |server: &Server| server.status(&key("bad")).is_some_and(|s| format!("{s:?}").contains("panicked"));
-    world.server.until(said).await;
-    world.sim.set_defective(&key("bad"), false);
-    world.until_ready(&[key("bad"), key("good")]).await;
-}
-
-/// It would look alive, and never hear of anything, or never say anything, again.
-#[tokio::test(start_paused = true)]
-async fn an_agent_of_which_a_part_panicked_ends() {
-    for asked in [Asked::Watch, Asked::Report] {
-        let (server, driver) = (Server::new(), sim::Sim::new(sim::Config::default(), Clock::start()));
-        server.set_panics(asked);
-        server.assign(instance("web-0", v1::InstanceTemplate::default()));
-        let running = Agent::new(Config::new("n1"), Arc::new(driver), server).run(std::future::pending());
-        let ended = tokio::time::timeout(Duration::from_secs(600), running).await.expect("it ends");
-        assert!(ended.is_err_and(|trouble| trouble.0.contains("panicked")), "{asked:?}");
-    }
 }

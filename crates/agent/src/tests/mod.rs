@@ -3,6 +3,8 @@
 mod double;
 mod loops;
 mod statuses;
+mod strays;
 mod tables;
+mod troubles;
 mod views;
 mod world;

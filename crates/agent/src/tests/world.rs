@@ -132,3 +132,9 @@ pub fn release(name: &str) -> v1::Resource {
     };
     resource(&release_key(name), &spec)
 }
+
+/// The types and reasons of what the node says of itself.
+pub fn node_says(world: &World) -> Vec<(String, String)> {
+    let node = world.server.node().unwrap();
+    node.conditions.into_iter().map(|c| (c.r#type, c.reason)).collect()
+}

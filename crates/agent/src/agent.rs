@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use model::{Key, Time};
 use store::{Api, LogSource};
+use telemetry::spell::Spell;
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
     task::{JoinError, JoinSet},
@@ -63,6 +64,8 @@ impl Agent {
         let (doubt, deleted, relist) = (Arc::default(), Arc::default(), Arc::default());
         let mut tasks = JoinSet::new();
         let clock = Clock::start();
+        // The longest time from one list to the next, by chance.
+        let doubts = Spell::of_every(self.config.sweep * 3 / 2);
         let keeper = Keeper {
             config: Arc::clone(&self.config),
             clock,
@@ -97,6 +100,9 @@ impl Agent {
             saving: false,
             unsaved: None,
             check_due: false,
+            troubled: BTreeMap::new(),
+            troubles: Spell::default(),
+            doubts,
             contact: Contact::default(),
             heard: Time::default(),
             tasks: JoinSet::new(),

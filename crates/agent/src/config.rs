@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -41,12 +41,25 @@ pub struct Together {
     /// So many attach and register at a time; the others wait for their turn.
     pub attaching: Semaphore,
     interruptions: AtomicU64,
-    spell: Mutex<Spell>,
+    interrupted: Mutex<Spell>,
+    failed: Mutex<Failures>,
+}
+
+/// What is tried again and again while something is away.
+#[derive(Debug, Default)]
+struct Failures {
+    reports: Spell,
+    clearing: Spell,
 }
 
 impl Together {
     pub fn new(attaching_max: usize) -> Self {
-        Self { attaching: Semaphore::new(attaching_max), interruptions: AtomicU64::new(0), spell: Mutex::default() }
+        Self {
+            attaching: Semaphore::new(attaching_max),
+            interruptions: AtomicU64::new(0),
+            interrupted: Mutex::default(),
+            failed: Mutex::default(),
+        }
     }
 
     /// Counts one more; true: nobody is about to tell of it yet.
@@ -57,7 +70,21 @@ impl Together {
     /// Those that weren't told of, where it's time to tell; from now on they are.
     pub fn take_interruptions(&self) -> Option<u64> {
         let interruptions = self.interruptions.swap(0, Ordering::Relaxed);
-        self.spell.lock().unwrap_or_else(PoisonError::into_inner).failed(interruptions, Instant::now())
+        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner).failed(interruptions, Instant::now())
+    }
+
+    /// A report failed. How many did since it was last told, where it's time to tell.
+    pub fn report_failed(&self) -> Option<u64> {
+        self.failures().reports.failed(1, Instant::now())
+    }
+
+    /// The same of the removal of releases.
+    pub fn clearing_failed(&self) -> Option<u64> {
+        self.failures().clearing.failed(1, Instant::now())
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

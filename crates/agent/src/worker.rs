@@ -18,6 +18,7 @@ use std::{
 use api::v1;
 use model::{Key, Revision, Time};
 use store::{Api, WatchItem};
+use telemetry::spell::Spell;
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
     task::{JoinError, JoinSet},
@@ -131,6 +132,11 @@ pub struct Worker {
     pub unsaved: Option<NodeMemory>,
     /// It will be tried again.
     pub check_due: bool,
+    /// What can't be done at present, by the instance for which it was tried.
+    pub troubled: BTreeMap<Arc<str>, String>,
+    pub troubles: Spell,
+    /// Lists that weren't believed.
+    pub doubts: Spell,
     pub contact: Contact,
     /// What it comes to: from then on counts the time that may pass without a server.
     pub heard: Time,

@@ -31,7 +31,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 const UNCOVERED_MAX: Duration = Duration::from_secs(5);
 
 pub async fn run(shared: Arc<Shared>) {
-    let mut informer = Informer { token: None, opened: None, snapshot: None, shared };
+    let mut informer = Informer { token: None, opened: None, snapshot: None, unlisted: Spell::default(), shared };
     let (mut pause, mut spell) = (informer.shared.config.backoff_min, Spell::default());
     loop {
         let before = informer.shared.cache.revision();
@@ -58,6 +58,8 @@ struct Informer {
     opened: Option<Vec<u32>>,
     /// One that is coming in.
     snapshot: Option<Snapshot>,
+    /// Lists that failed.
+    unlisted: Spell,
 }
 
 struct Snapshot {
@@ -243,8 +245,10 @@ impl Informer {
             false => Vec::new(),
         };
         warn!(?differing, "the cache differs from the server's in these shards: listing");
-        if let Err(error) = relist(&self.shared, &shards).await {
-            warn!(%error, "listing failed; the next bookmark or sweep tries again");
+        if let Err(error) = relist(&self.shared, &shards).await
+            && let Some(times) = self.unlisted.failed(1, Instant::now())
+        {
+            warn!(%error, times, "listing failed; the next bookmark or sweep tries again");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use kinds::{RECONCILERS, Scope};
 use model::Key;
+use telemetry::spell::Spell;
 use tokio::time::Instant;
 use tracing::warn;
 use xxhash_rust::xxh3::xxh3_64;
@@ -21,10 +22,11 @@ use crate::{
 
 pub async fn run(shared: Arc<Shared>) {
     let interval = shared.config.sweep;
+    let mut spell = Spell::of_every(interval);
     for round in 0_u64.. {
         let start = Instant::now();
         if round > 0 {
-            check(&shared).await;
+            check(&shared, &mut spell).await;
         }
         let (shards, works) = schedule(&shared, round);
         for (phase, work) in works {
@@ -39,7 +41,7 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 /// Digests compared since the last round are proof enough; without any, the watch may be mute or lie.
-async fn check(shared: &Shared) {
+async fn check(shared: &Shared, spell: &mut Spell) {
     if shared.holdings.take_checked() {
         return;
     }
@@ -50,7 +52,11 @@ async fn check(shared: &Shared) {
     match informer::relist(shared, &shards).await {
         // All that is watched was listed as of then: a barrier may count on it, even if the watch stays mute.
         Ok((incarnation, revision)) => shared.cache.advance_if_only(&incarnation, &shards, revision),
-        Err(error) => warn!(%error, "the sweep could not list; the next one tries again"),
+        Err(error) => {
+            if let Some(times) = spell.failed(1, Instant::now()) {
+                warn!(%error, times, "the sweep could not list; the next one tries again");
+            }
+        }
     }
 }
 

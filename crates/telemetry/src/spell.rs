@@ -17,13 +17,20 @@ pub struct Spell {
     last: Option<Instant>,
     told: Option<Instant>,
     untold: u64,
+    /// The longest pause between two tries, where that is longer.
+    pause: Duration,
 }
 
 impl Spell {
+    /// Of what is tried no more often than that.
+    pub fn of_every(pause: Duration) -> Self {
+        Self { pause, ..Self::default() }
+    }
+
     /// So many failed by now. Returns how many there were since it was last told, where it's time to tell.
     pub fn failed(&mut self, count: u64, now: Instant) -> Option<u64> {
         let longer = |since: Option<Instant>, limit| since.is_none_or(|since| now.duration_since(since) >= limit);
-        let due = longer(self.last, OVER) || longer(self.told, EVERY);
+        let due = longer(self.last, OVER.max(self.pause * 2)) || longer(self.told, EVERY);
         self.last = Some(now);
         self.untold += count;
         due.then(|| {
@@ -47,6 +54,14 @@ mod tests {
     #[test]
     fn what_goes_on_is_told_at_once_and_then_once_a_minute() {
         assert_eq!(told(0..=150), [(0, 1), (60, 60), (120, 60)]);
+    }
+
+    #[test]
+    fn what_is_seldom_tried_goes_on_from_one_try_to_the_next() {
+        let (mut spell, start) = (Spell::of_every(Duration::from_secs(40)), Instant::now());
+        let mut failed = |second| spell.failed(1, start + Duration::from_secs(second));
+        assert_eq!([0, 40, 80, 120, 160].map(&mut failed), [Some(1), None, Some(2), None, Some(2)]);
+        assert_eq!(failed(240), Some(1), "it worked in between");
     }
 
     #[test]

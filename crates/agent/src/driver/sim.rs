@@ -82,6 +82,8 @@ struct Machine {
     full: bool,
     /// Whose starts panic.
     defective: BTreeSet<Key>,
+    /// For whom there is no port.
+    portless: BTreeSet<Key>,
 }
 
 struct Instance {
@@ -150,6 +152,15 @@ impl Sim {
         match defective {
             true => machine.defective.insert(key.clone()),
             false => machine.defective.remove(key),
+        };
+    }
+
+    /// There is no port for it.
+    pub fn set_portless(&self, key: &Key, portless: bool) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        match portless {
+            true => machine.portless.insert(key.clone()),
+            false => machine.portless.remove(key),
         };
     }
 
@@ -258,6 +269,9 @@ impl Driver for Sim {
             return Err(StartError::Busy);
         }
         machine.room().map_err(|trouble| StartError::Trouble(trouble.0))?;
+        if machine.portless.contains(&launch.id.key) {
+            return Err(StartError::Trouble(format!("simulated to have no port for {}", launch.id.key.name())));
+        }
         let mut memory = launch.memory;
         let mut ports = BTreeMap::new();
         for port in &launch.template.ports {

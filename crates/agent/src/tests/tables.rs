@@ -260,6 +260,18 @@ fn interruptions_of_many_agents_are_told_together() {
     assert!(together.interrupted(), "it's told of again");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_fails_again_and_again_is_told_once_and_then_once_a_minute() {
+    let together = Together::new(1);
+    let mut told = Vec::new();
+    for second in 0..120 {
+        told.extend(together.report_failed().map(|times| (second, times)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(told, [(0, 1), (60, 60)]);
+    assert_eq!(together.clearing_failed(), Some(1), "it's another thing");
+}
+
 fn report(uid: &str, phase: &str) -> v1::InstanceReport {
     let status = v1::InstanceStatus { phase: phase.into(), ..Default::default() };
     v1::InstanceReport { uid: uid.into(), status: Some(status), ..Default::default() }

@@ -34,6 +34,31 @@ async fn a_node_that_can_keep_nothing_says_so_starts_nothing_and_recovers() {
     assert_eq!(node_says(&world), []);
 }
 
+/// Each has its own words for it, and is tried again and again.
+#[tokio::test(start_paused = true)]
+async fn the_troubles_of_many_instances_are_one_of_the_nodes() {
+    let world = World::new();
+    let keys = ["web-1", "web-2", "web-3"].map(key);
+    for key in &keys {
+        world.sim.set_portless(key, true);
+        world.server.assign(instance(key.name(), v1::InstanceTemplate::default()));
+        world.after(1).await;
+    }
+    world.after(60).await;
+    let said = || world.server.node().unwrap().conditions.into_iter().map(|c| c.message).collect::<Vec<_>>();
+    assert_eq!(said(), ["simulated to have no port for web-1"]);
+    let told = world.server.batches().len();
+    world.after(600).await;
+    assert_eq!(world.server.batches().len(), told, "there is nothing new to say");
+    world.sim.set_portless(&keys[0], false);
+    world.after(30).await;
+    assert_eq!(said(), ["simulated to have no port for web-2"]);
+    world.server.delete(&keys[1]);
+    world.sim.set_portless(&keys[2], false);
+    world.after(30).await;
+    assert_eq!(node_says(&world), []);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_works_on_a_full_disk_does_not_hide_that_it_is_full() {
     let world = World::new();

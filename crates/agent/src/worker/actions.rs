@@ -171,7 +171,7 @@ impl Worker {
         if let Some(slot) = self.slots.get_mut(uid) {
             slot.trouble(why.clone(), now);
         }
-        self.node_trouble(why);
+        self.node_trouble(uid, why);
         self.step(uid);
     }
 

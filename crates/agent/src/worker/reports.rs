@@ -86,7 +86,9 @@ impl Worker {
                 }
             }
             Err(error) => {
-                tracing::warn!(node = %self.config.node, %error, "a report failed");
+                if let Some(times) = self.config.together.report_failed() {
+                    tracing::warn!(node = %self.config.node, %error, times, "a report failed; it's said again");
+                }
                 self.report_failures = self.report_failures.saturating_add(1);
                 self.metrics.report_failed.add(1);
                 self.outbox.failed(
@@ -132,10 +134,12 @@ impl Worker {
             ..Transaction::default()
         };
         self.clearing = true;
-        let (api, events, limit) = (Arc::clone(&self.api), self.events.clone(), self.config.call_timeout);
+        let (api, events, config) = (Arc::clone(&self.api), self.events.clone(), Arc::clone(&self.config));
         self.tasks.spawn(async move {
-            if let Ok(Err(error)) = tokio::time::timeout(limit, api.commit(transaction)).await {
-                tracing::warn!(%error, "releases could not be cleared");
+            if let Ok(Err(error)) = tokio::time::timeout(config.call_timeout, api.commit(transaction)).await
+                && let Some(times) = config.together.clearing_failed()
+            {
+                tracing::warn!(node = %config.node, %error, times, "releases could not be cleared");
             }
             let _ = events.send(Event::Cleared).await;
         });

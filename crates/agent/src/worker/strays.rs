@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use tokio::time::Instant;
+
 use super::Worker;
 use crate::{
     driver::NodeMemory,
@@ -43,7 +45,14 @@ impl Worker {
             Trust::Adopt => memory.incarnation = Some(incarnation.clone()),
             Trust::Unconfirmed(doubt) => {
                 let instances = all.strays;
-                tracing::warn!(incarnation, instances, ?doubt, "the store doesn't know what is here; it's left alone");
+                if self.doubts.failed(1, Instant::now()).is_some() {
+                    tracing::warn!(
+                        incarnation,
+                        instances,
+                        ?doubt,
+                        "the store doesn't know what is here; it's left alone"
+                    );
+                }
             }
         }
         let unconfirmed = doubt.map(|doubt| {

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use super::{Event, Worker};
 use crate::driver::{NodeMemory, Result};
 
@@ -70,20 +72,36 @@ impl Worker {
     }
 
     /// Something couldn't be done for an instance, and is tried again with it.
-    pub(super) fn node_trouble(&mut self, why: String) {
-        if self.node.trouble.as_ref() != Some(&why) {
-            tracing::error!(node = %self.config.node, trouble = %why, "the node can't do its work");
-            self.node.trouble = Some(why);
-            self.say_node();
-        }
+    pub(super) fn node_trouble(&mut self, uid: &Arc<str>, why: String) {
+        self.troubled.insert(uid.clone(), why);
+        self.judge_trouble();
     }
 
     /// Something could be done. The trouble is over once no instance waits for anything to be tried again.
     pub(super) fn node_works(&mut self) {
-        if self.node.trouble.is_some() && self.slots.values().all(|slot| slot.troubles == 0) {
-            tracing::info!(node = %self.config.node, "the node can do its work again");
-            self.node.trouble = None;
-            self.say_node();
+        if !self.troubled.is_empty() {
+            let slots = &self.slots;
+            self.troubled.retain(|uid, _| slots.get(uid).is_some_and(|slot| slot.troubles > 0));
+            self.judge_trouble();
         }
+    }
+
+    /// One instance's trouble is told for all, the same as long as it lasts: each of many may have its own words for what
+    /// is the matter with the node.
+    fn judge_trouble(&mut self) {
+        let worst = self.troubled.first_key_value().map(|(_, why)| why.clone());
+        if self.node.trouble == worst {
+            return;
+        }
+        match &worst {
+            None => tracing::info!(node = %self.config.node, "the node can do its work again"),
+            Some(why) => {
+                if let Some(times) = self.troubles.failed(1, Instant::now()) {
+                    tracing::error!(node = %self.config.node, trouble = %why, times, "the node can't do its work");
+                }
+            }
+        }
+        self.node.trouble = worst;
+        self.say_node();
     }
 }

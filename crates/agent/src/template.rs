@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use api::v1;
 use kinds::instance::{self, STOP_GRACE};
+pub use kinds::instance::{expand, port_variable};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
@@ -140,34 +141,4 @@ fn read_check(check: v1::Check, interval: Duration, failures: u32) -> Option<Che
 fn duration(duration: Option<&prost_types::Duration>, default: Duration) -> Duration {
     let read = duration.map(|d| Duration::try_from(*d).unwrap_or_default());
     read.filter(|d| !d.is_zero()).unwrap_or(default)
-}
-
-/// `$(NAME)` becomes the variable's value and `$$` one dollar sign; a name that isn't set stays as it is written.
-pub fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let named = rest.strip_prefix("$(").and_then(|r| r.split_once(')'));
-        if let Some(after) = rest.strip_prefix("$$") {
-            out.push('$');
-            rest = after;
-        } else if let Some((name, after)) = named
-            && let Some(value) = env.get(name)
-        {
-            out.push_str(value);
-            rest = after;
-        } else {
-            out.push('$');
-            rest = &rest[1..];
-        }
-    }
-    out + rest
-}
-
-/// `PORT_<NAME>` for a port's name.
-pub fn port_variable(name: &str) -> String {
-    let upper = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
-    "PORT_".chars().chain(upper).collect()
 }

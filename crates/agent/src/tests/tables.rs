@@ -1,6 +1,6 @@
 //! The pure parts, by tables.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use api::v1;
 use model::Time;
@@ -14,7 +14,7 @@ use crate::{
     outbox::{Failed, Outbox},
     plan::*,
     slot::Slot,
-    template::{Probe, Restart, Template, expand, port_variable},
+    template::{Probe, Restart, Template},
     tests::world::instance,
 };
 
@@ -218,22 +218,6 @@ fn a_confirmation_that_was_used_up_is_good_for_nothing_more() {
     let since = NodeMemory { incarnation: Some("b".into()), ..used };
     check(&since, confirmation("a", 1), Trust::Unconfirmed(Doubt::OtherIncarnation));
     check(&since, confirmation("a", 2), Trust::Adopt);
-}
-
-#[test]
-fn variables_are_expanded_and_dollars_escaped() {
-    let env: BTreeMap<String, String> = [("PORT", "80"), ("X", "$(PORT)")].map(|(k, v)| (k.into(), v.into())).into();
-    for (text, expected) in [
-        ("--port=$(PORT)", "--port=80"),
-        ("$(X)$(PORT)", "$(PORT)80"),
-        ("$$(PORT) $$$$ $", "$(PORT) $$ $"),
-        ("$(NONE) $(PORT", "$(NONE) $(PORT"),
-        ("ü$(PORT)ü", "ü80ü"),
-        ("", ""),
-    ] {
-        assert_eq!(expand(text, &env), expected, "{text}");
-    }
-    assert_eq!(port_variable("admin-api"), "PORT_ADMIN_API");
 }
 
 #[test]

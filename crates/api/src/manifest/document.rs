@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
             return;
         }
         let mut binder = Binder::default();
-        let resource = bind(&mut binder, self.kinds, node);
+        let bound = bind(&mut binder, self.kinds, node);
         let findings = binder.findings;
         self.problems.extend(findings.into_iter().map(|f: Finding| Problem {
             source: self.source.to_owned(),
@@ -80,9 +80,9 @@ impl<'a> Reader<'a> {
             field: f.field,
             message: f.message,
         }));
-        if let Some(resource) = resource {
+        if let Some((resource, has_status)) = bound {
             let source = self.source.to_owned();
-            self.documents.push(Document { resource, source, place: node.place, tree: node.clone() });
+            self.documents.push(Document { resource, source, place: node.place, has_status, tree: node.clone() });
         }
     }
 }
@@ -91,8 +91,8 @@ fn is_list(entries: &[Entry]) -> bool {
     entries.iter().any(|e| e.key == "items") && entries.iter().all(|e| e.key != "kind")
 }
 
-/// None only with findings.
-fn bind(binder: &mut Binder, kinds: &Kinds<'_>, node: &Node) -> Option<v1::Resource> {
+/// What is declared, and whether a status stands beside it. None only with findings.
+fn bind(binder: &mut Binder, kinds: &Kinds<'_>, node: &Node) -> Option<(v1::Resource, bool)> {
     let Value::Map(entries) = &node.value else {
         let found = node.value.kind();
         binder.find(node.place, "", format!("expected a resource, a map with kind, metadata and spec; found {found}"));
@@ -103,12 +103,16 @@ fn bind(binder: &mut Binder, kinds: &Kinds<'_>, node: &Node) -> Option<v1::Resou
         let found = version.node.value.kind();
         binder.find(version.node.place, "apiVersion", format!("expected {API_VERSION:?}; found {found}"));
     }
+    if let Some(status) = top.status().filter(|_| !top.is_printed()) {
+        binder.find(status.place, "status", "is reported, never declared; leave it out");
+    }
     let kind = kind(binder, kinds, node.place, top.kind);
     let metadata = metadata(binder, node.place, top.metadata);
     let (kind, types) = kind?;
     let descriptor = descriptors().get_message_by_name(&types.spec).expect("kinds name messages of ours");
     let spec = spec(binder, &descriptor, top.spec);
-    Some(v1::Resource { metadata: Some(v1::Metadata { kind, ..metadata }), spec: Some(spec), status: None })
+    let resource = v1::Resource { metadata: Some(v1::Metadata { kind, ..metadata }), spec: Some(spec), status: None };
+    Some((resource, top.status().is_some()))
 }
 
 #[derive(Default)]
@@ -117,7 +121,7 @@ struct Top<'a> {
     kind: Option<&'a Entry>,
     metadata: Option<&'a Entry>,
     spec: Option<&'a Entry>,
-    /// Not read: only servers write it.
+    /// Not read: only servers write it. See `status`.
     status: Option<&'a Entry>,
 }
 
@@ -142,6 +146,16 @@ impl<'a> Top<'a> {
             }
         }
         top
+    }
+
+    fn status(&self) -> Option<&'a Entry> {
+        self.status.filter(|entry| entry.node.value != Value::Null)
+    }
+
+    /// A server's answer, as it was printed: it has the uid that only a server gives out.
+    fn is_printed(&self) -> bool {
+        let metadata = self.metadata.map(|entry| &entry.node.value);
+        matches!(metadata, Some(Value::Map(entries)) if entries.iter().any(|entry| entry.key == "uid"))
     }
 }
 

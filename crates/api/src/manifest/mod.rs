@@ -2,8 +2,9 @@
 //!
 //! The type of a spec comes from `kind`, so `@type` is never read or printed. Nothing is guessed: unknown fields,
 //! duplicate keys and values of another type are refused, all of them at once, with file, line, column, field path and
-//! the nearest known name. What only a server can say (`uid`, `revision`, `status`, ...) is ignored when read, so what
-//! was printed can be declared again.
+//! the nearest known name. What was printed can be declared again: what only a server can say in `metadata` (`uid`,
+//! `revision`, ...) is ignored when read, and so is `status` beside a `uid`, which the document tells. In a manifest that
+//! was never printed a `status` is a mistake, and refused.
 //!
 //! Here is no word about particular kinds: the caller hands in what there is (`Kinds`).
 
@@ -59,6 +60,8 @@ pub struct Document {
     pub resource: v1::Resource,
     pub source: String,
     pub place: Place,
+    /// It was printed with its status, which isn't declared with it.
+    pub has_status: bool,
     tree: tree::Node,
 }
 

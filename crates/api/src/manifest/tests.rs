@@ -81,8 +81,20 @@ metadata: {name: web, uid: u1, revision: '17', generation: 3, createdTime: '2026
 spec: {replicas: 1}
 status: {whatever: true}
 ";
-    let metadata = read(text).unwrap().remove(0).resource.metadata.unwrap();
+    let document = read(text).unwrap().remove(0);
+    assert!(document.has_status);
+    let metadata = document.resource.metadata.unwrap();
     assert_eq!(metadata, v1::Metadata { kind: "Service".into(), name: "web".into(), ..Default::default() });
+}
+
+#[test]
+fn a_status_that_no_server_said_is_refused() {
+    refused(
+        "kind: Service\nmetadata: {name: web}\nstatus: {readyReplicas: 3}\n",
+        expect!["web.yaml:3:1: status: is reported, never declared; leave it out"],
+    );
+    let none = read("kind: Service\nmetadata: {name: web}\nspec: {}\nstatus:\n").unwrap();
+    assert!(!none[0].has_status);
 }
 
 #[test]

@@ -36,7 +36,10 @@ const FILES_MAX: usize = 1_000;
   driftless apply -f examples/web.yaml --wait
   driftless apply -f manifests/              every .yaml, .yml and .json in the folder
   cat web.yaml | driftless apply -f - --dry-run
-  driftless get service web -o yaml | sed 's/replicas: 3/replicas: 5/' | driftless apply -f -")]
+  driftless get service web -o yaml | sed 's/replicas: 3/replicas: 5/' | driftless apply -f -
+
+What 'driftless get -o yaml' prints can be applied again. What servers stamp there (uid, revision, status, ...) is left out; \
+in a manifest that has no uid, a status is refused.")]
 pub struct Args {
     /// A file (YAML with one or several documents, or JSON), a folder of them, or - for standard input.
     #[arg(short = 'f', long = "filename", required_unless_present = "plan", value_name = "FILE|DIR|-")]
@@ -86,6 +89,7 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
 
 async fn declared(client: &Client, args: &Args) -> anyhow::Result<Vec<v1::Applied>> {
     let documents = read(&args.files, &args.namespace)?;
+    tell_left_out(&documents);
     if args.expected_revision.is_some() && documents.len() > 1 {
         return Err(Trouble::Usage("--expected-revision goes with one resource".into()).into());
     }
@@ -142,6 +146,16 @@ pub fn read(files: &[String], namespace: &str) -> anyhow::Result<Vec<Document>> 
         anyhow::bail!("no resources in {}", files.join(", "));
     }
     Ok(documents)
+}
+
+/// What was printed with its status is declared without.
+pub fn tell_left_out(documents: &[Document]) {
+    let names: Vec<String> =
+        documents.iter().filter(|d| d.has_status).map(|d| words::short(&key(&d.resource))).collect();
+    if let Some((first, others)) = names.split_first() {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        output::say(&format!("warning: the status of {first}{more} is left out: it is reported, never declared"));
+    }
 }
 
 /// Named files with their text.

@@ -45,6 +45,7 @@ pub struct Args {
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let documents = apply::read(&args.files, &args.namespace)?;
+    apply::tell_left_out(&documents);
     let declarations: Vec<v1::Declaration> = documents
         .iter()
         .map(|d| v1::Declaration { resource: Some(d.resource.clone()), expected_revision: None })

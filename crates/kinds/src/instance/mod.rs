@@ -8,6 +8,10 @@ use model::{Conditions, Domain, Time, Violation, Why, fields::Fields};
 
 use crate::{Column, Info, Kind, Rights, Template, registry::changed_condition, text, typed};
 
+mod variables;
+
+pub use variables::{expand, port_variable, unset};
+
 pub const KIND: &str = "Instance";
 pub const SPEC: &str = "driftless.v1.InstanceSpec";
 pub const STATUS: &str = "driftless.v1.InstanceStatus";

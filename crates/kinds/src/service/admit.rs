@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{MinReady, Service, lost::Patience};
 use crate::{
     Template,
-    instance::{self, GoneWithin, STOP_AFTER_MIN, STOP_GRACE},
+    instance::{self, GoneWithin, STOP_AFTER_MIN, STOP_GRACE, port_variable},
     text::{Checker, cpu_millis, duration, env_name, memory_bytes},
 };
 
@@ -21,14 +21,16 @@ const ENV_MAX: usize = 200;
 const PORTS_MAX: usize = 32;
 /// Bytes of one argument or environment value; Linux refuses 128 KiB and more.
 const TEXT_MAX: usize = 100 * 1024;
+/// Names without a variable that are warned of.
+const UNSET_TOLD: usize = 5;
 const LOST_AFTER: Duration = Duration::from_secs(30);
 const GRACE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub fn admit(spec: &Bytes) -> Result<Template, Vec<Violation>> {
     let spec = v1::ServiceSpec::decode(spec.clone()).map_err(|e| vec![Violation::new("spec", e.to_string())])?;
-    let service = match (service(&spec), long_enough(&spec)) {
-        (Ok(service), None) => service,
-        (read, short) => return Err(read.err().into_iter().flatten().chain(short).collect()),
+    let service = match (service(&spec), sensible(&spec)) {
+        (Ok(service), sensible) if sensible.is_empty() => service,
+        (read, found) => return Err(read.err().into_iter().flatten().chain(found).collect()),
     };
     Ok(Template { hash: template_hash(&spec), warnings: warnings(&spec, &service) })
 }
@@ -42,7 +44,51 @@ pub fn template_hash(spec: &v1::ServiceSpec) -> String {
     format!("{:010x}", xxh3_64(&identity.encode_to_vec()) >> 24)
 }
 
-/// Asked of what is declared from now on only: a shorter one that is stored counts as the shortest.
+/// Asked of what is declared from now on only: what is stored is acted on as it always was.
+fn sensible(spec: &v1::ServiceSpec) -> Vec<Violation> {
+    let template = spec.template.clone().unwrap_or_default();
+    let mut check = Checker::default();
+    check_variables(&mut check, &template.ports);
+    check_requests(&mut check, &template.resources.unwrap_or_default());
+    check.violations.into_iter().chain(long_enough(spec)).collect()
+}
+
+/// Each port is handed over under a name of its own. That two are called alike is said of any that are read.
+fn check_variables(check: &mut Checker, ports: &[v1::Port]) {
+    for (i, port) in ports.iter().enumerate() {
+        let variable = port_variable(&port.name);
+        let clashes =
+            |other: &&v1::Port| port_variable(&other.name) == variable && !other.name.eq_ignore_ascii_case(&port.name);
+        if let Some(other) = ports[..i].iter().find(clashes) {
+            let words =
+                format!("{:?} and {:?} would both be {variable} in the environment; rename one", other.name, port.name);
+            check.require(false, &format!("spec.template.ports[{i}].name"), words);
+        }
+    }
+}
+
+/// What an instance may not have isn't reserved for it.
+fn check_requests(check: &mut Checker, resources: &v1::Resources) {
+    let (requests, limits) =
+        (resources.requests.clone().unwrap_or_default(), resources.limits.clone().unwrap_or_default());
+    let at = "spec.template.resources.requests";
+    let amounts = [
+        ("cpu", cpu_millis(&requests.cpu), cpu_millis(&limits.cpu), &requests.cpu, &limits.cpu),
+        ("memory", memory_bytes(&requests.memory), memory_bytes(&limits.memory), &requests.memory, &limits.memory),
+    ];
+    for (name, requested, limit, declared, limited) in amounts {
+        let fits = limit.is_none_or(|limit| limit == 0 || requested.is_none_or(|requested| requested <= limit));
+        let words = format!("{declared} is more than the limit, {limited}; lower it, or raise limits.{name}");
+        check.require(fits, &format!("{at}.{name}"), words);
+    }
+    check.require(
+        requests.pids <= 0,
+        &format!("{at}.pids"),
+        "nothing reserves processes, they can only be limited; write it under limits",
+    );
+}
+
+/// A shorter one that is stored counts as the shortest.
 fn long_enough(spec: &v1::ServiceSpec) -> Option<Violation> {
     let declared = spec.template.as_ref().and_then(|t| t.on_disconnect.as_ref()?.stop_after.as_ref());
     if duration(declared, STOP_AFTER_MIN).is_none_or(|declared| declared >= STOP_AFTER_MIN) {
@@ -57,6 +103,13 @@ fn long_enough(spec: &v1::ServiceSpec) -> Option<Violation> {
 
 fn warnings(spec: &v1::ServiceSpec, service: &Service) -> Vec<String> {
     let mut warnings = silence_warnings(spec, service);
+    let unset = instance::unset(&service.template).into_iter().take(UNSET_TOLD);
+    warnings.extend(unset.map(|(field, name)| {
+        format!(
+            "spec.template.{field}: $({name}) stays as it is: no variable of that name is declared; $$({name}) says that \
+             it's meant so"
+        )
+    }));
     if !instance::proof(spec.template.as_ref()).is_zero() {
         warnings
             .push("no spec.template.health.readiness: an instance counts as ready as soon as its process runs".into());

@@ -231,6 +231,41 @@ fn admission_names_everything_that_is_wrong() {
 }
 
 #[test]
+fn what_contradicts_itself_is_refused_of_what_is_declared_from_now_on() {
+    let port = |name: &str| v1::Port { name: name.into(), port: 0 };
+    let amounts = |cpu: &str, memory: &str, pids| v1::Amounts { cpu: cpu.into(), memory: memory.into(), pids };
+    let mut spec = service_spec(1, 1, 0);
+    let template = spec.template.as_mut().unwrap();
+    template.ports = vec![port("a-b"), port("c"), port("A_b")];
+    template.resources =
+        Some(v1::Resources { requests: Some(amounts("2", "1Gi", 5)), limits: Some(amounts("500m", "512Mi", 9)) });
+    expect![[r#"
+        spec.template.ports[2].name: "a-b" and "A_b" would both be PORT_A_B in the environment; rename one
+        spec.template.resources.requests.cpu: 2 is more than the limit, 500m; lower it, or raise limits.cpu
+        spec.template.resources.requests.memory: 1Gi is more than the limit, 512Mi; lower it, or raise limits.memory
+        spec.template.resources.requests.pids: nothing reserves processes, they can only be limited; write it under limits"#]]
+    .assert_eq(&violations(&spec));
+    assert!(super::admit::service(&spec).is_ok(), "what was stored before is still acted on");
+
+    let template = spec.template.as_mut().unwrap();
+    template.ports.pop();
+    template.resources =
+        Some(v1::Resources { requests: Some(amounts("0.5", "1Gi", 0)), limits: Some(amounts("500m", "", 9)) });
+    assert_eq!(violations(&spec), "admitted", "what isn't limited has no bound");
+}
+
+#[test]
+fn a_name_that_nothing_fills_in_is_warned_of() {
+    let mut spec = service_spec(1, 1, 0);
+    spec.template.as_mut().unwrap().command = ["sh", "-c", "$(NOPE) $(date)"].map(str::to_owned).into();
+    let warnings = ServiceKind.admit(&Bytes::from(spec.encode_to_vec())).unwrap().warnings;
+    let warned: Vec<String> = warnings.into_iter().filter(|warning| warning.contains("$(")).collect();
+    let told = "spec.template.command[2]: $(NOPE) stays as it is: no variable of that name is declared; $$(NOPE) says that \
+                it's meant so";
+    assert_eq!(warned, [told]);
+}
+
+#[test]
 fn shares_of_replicas_round_up_for_surge_and_down_for_unavailable() {
     let mut spec = service_spec(10, 0, 0);
     spec.rollout =

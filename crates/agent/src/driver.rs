@@ -178,7 +178,7 @@ pub enum StartError {
     /// The node's trouble, not the instance's: nothing was started.
     #[error("{0}")]
     Trouble(String),
-    /// Something runs already.
+    /// Something runs already: the run before, or this one, which didn't answer.
     #[error("a run is still alive; look again")]
     Busy,
 }
@@ -217,8 +217,8 @@ pub trait Driver: Send + Sync + 'static {
     /// Everything that is here.
     async fn observe(&self) -> Result<Vec<Found>>;
 
-    /// One of them, again.
-    async fn look(&self, id: &Id) -> Result<FoundRun>;
+    /// One of them, again, and which run that is.
+    async fn look(&self, id: &Id) -> Result<(Memory, FoundRun)>;
 
     /// Starts a run that isn't there yet; the answer comes once the program runs.
     async fn start(&self, launch: Launch) -> Result<Started, StartError>;

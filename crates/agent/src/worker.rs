@@ -91,7 +91,7 @@ pub enum Done {
         outcome: Result<()>,
     },
     Cleaned(Result<Exit>),
-    Looked(Result<FoundRun>),
+    Looked(Result<(Memory, FoundRun)>),
     Noted(bool, Result<()>),
     StopNoted(bool, Result<()>),
     Forgotten(Result<()>),

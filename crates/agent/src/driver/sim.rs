@@ -250,9 +250,10 @@ impl Driver for Sim {
         Ok(machine.instances.values().map(found).collect())
     }
 
-    async fn look(&self, id: &Id) -> Result<FoundRun> {
+    async fn look(&self, id: &Id) -> Result<(Memory, FoundRun)> {
         let machine = self.machine.lock().expect("no holder panics");
-        Ok(machine.instances.get(&id.uid).map_or(FoundRun::Never, Instance::look))
+        let found = machine.instances.get(&id.uid).map(|instance| (instance.memory.clone(), instance.look()));
+        Ok(found.unwrap_or((Memory::default(), FoundRun::Never)))
     }
 
     async fn start(&self, launch: Launch) -> Result<Started, StartError> {

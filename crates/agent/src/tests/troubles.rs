@@ -8,7 +8,11 @@ use super::{
     double::{Asked, Server},
     world::*,
 };
-use crate::{Agent, Clock, Config, driver::sim};
+use crate::{
+    Agent, Clock, Config,
+    assigned::Assigned,
+    driver::{Driver, How, Launch, sim},
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_can_keep_nothing_says_so_starts_nothing_and_recovers() {
@@ -97,4 +101,26 @@ async fn an_agent_of_which_a_part_panicked_ends() {
         let ended = tokio::time::timeout(Duration::from_secs(600), running).await.expect("it ends");
         assert!(ended.is_err_and(|trouble| trouble.0.contains("panicked")), "{asked:?}");
     }
+}
+
+/// It must not take that run for the one that it couldn't start.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_keeps_when_it_is_to_be_started_is_the_run_that_is_known() {
+    let world = World::new();
+    let keys = world.run(&["web-0"]).await;
+    let run = async || world.sim.observe().await.unwrap().remove(0).memory.run;
+    assert!(world.sim.crash(&keys[0], How::Code(1)));
+    world.server.until(|server| server.status(&keys[0]).is_some_and(|s| s.ready && s.restarts == 1)).await;
+    assert!(world.sim.crash(&keys[0], How::Code(1)));
+    world.server.until(|server| server.status(&keys[0]).is_some_and(|s| s.phase == "BackOff")).await;
+    let found = world.sim.observe().await.unwrap().remove(0);
+    let Assigned { id, resource, template, .. } = Assigned::read(found.resource).unwrap();
+    let launch = Launch { id, resource, template, memory: found.memory, contact_until: None };
+    world.sim.start(launch).await.unwrap();
+    world.until_ready(&keys).await;
+    assert_eq!(run().await, 2);
+    assert_eq!(world.server.status(&keys[0]).unwrap().restarts, 1);
+    assert!(world.sim.crash(&keys[0], How::Code(1)));
+    world.server.until(|server| server.status(&keys[0]).is_some_and(|s| s.ready && s.restarts == 2)).await;
+    assert_eq!(run().await, 3, "the next one");
 }

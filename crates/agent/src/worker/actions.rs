@@ -91,6 +91,7 @@ impl Worker {
                         self.metrics.start_trouble.add(1);
                         slot.seen.run = Run::Unknown;
                         slot.trouble("the start was not answered".into(), now);
+                        return self.worked(uid);
                     }
                     Err(StartError::CannotStart(exit)) => {
                         self.metrics.cannot_start.add(1);
@@ -110,8 +111,12 @@ impl Worker {
                 }
                 slot.remember(memory);
             }
-            Done::Looked(Ok(FoundRun::Unknown(why))) => slot.trouble(why, now),
-            Done::Looked(Ok(found)) => {
+            Done::Looked(Ok((_, FoundRun::Unknown(why)))) => slot.trouble(why, now),
+            Done::Looked(Ok((memory, found))) => {
+                // What a start had come to that wasn't answered, or whose run it found there, only the driver knows.
+                if memory.run > 0 && memory.run != slot.memory.run {
+                    slot.remember(memory);
+                }
                 if let Some(started) = slot.look(found, now) {
                     self.attend(uid, started, carried);
                 }

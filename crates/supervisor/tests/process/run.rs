@@ -127,7 +127,11 @@ async fn a_second_start_of_what_runs_is_refused() {
     let launch = script("exec sleep 60");
     let started = driver.start(launch.clone()).await.unwrap();
     assert!(matches!(driver.start(again(&launch, &Default::default())).await, Err(StartError::Busy)));
-    stop(&driver, &launch, started).await;
+    drop((driver, started));
+    let driver = world.driver();
+    let found = find(&driver).await;
+    assert_eq!(found.memory, launch.memory, "nothing was noted of it");
+    stop(&driver, &launch, running(found)).await;
 }
 
 #[tokio::test]

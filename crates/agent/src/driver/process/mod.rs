@@ -31,7 +31,7 @@ use self::{
 use crate::{
     Moment,
     driver::{
-        Driver, Exit, Found, FoundRun, Id, Launch, LogPart, LogStream, NodeMemory, Reached, Result, StartError,
+        Driver, Exit, Found, FoundRun, Id, Launch, LogPart, LogStream, Memory, NodeMemory, Reached, Result, StartError,
         Started, Stop, Target, Trouble,
     },
     health,
@@ -137,9 +137,14 @@ impl Driver for Process {
         Ok(found)
     }
 
-    async fn look(&self, id: &Id) -> Result<FoundRun> {
+    async fn look(&self, id: &Id) -> Result<(Memory, FoundRun)> {
         let id = id.clone();
-        Ok(self.blocking(move |runs| runs.look(&id, &runs.memory(&id))).await)
+        let look = move |runs: &Runs| {
+            let memory = runs.memory(&id);
+            let run = runs.look(&id, &memory);
+            (memory, run)
+        };
+        Ok(self.blocking(look).await)
     }
 
     async fn start(&self, launch: Launch) -> Result<Started, StartError> {

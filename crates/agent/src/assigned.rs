@@ -42,6 +42,15 @@ impl Assigned {
     }
 }
 
+/// An instance of which nothing is known but what its folder is called. Nothing of it is started, not even again.
+pub fn unread(namespace: String, name: String, uid: String) -> v1::Resource {
+    let metadata = v1::Metadata { kind: INSTANCE.into(), namespace, name, uid, ..Default::default() };
+    let template = v1::InstanceTemplate { restart: "Never".into(), ..Default::default() };
+    let spec = v1::InstanceSpec { template: Some(template), ..Default::default() };
+    let spec = prost_types::Any { type_url: String::new(), value: spec.encode_to_vec() };
+    v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None }
+}
+
 /// The spec of an Instance.
 pub fn spec(resource: &v1::Resource) -> Option<v1::InstanceSpec> {
     typed(resource)

@@ -110,6 +110,8 @@ pub struct NodeMemory {
 pub struct Found {
     /// As it was assigned when it was last started.
     pub resource: v1::Resource,
+    /// But that can't be read any more: it's what `assigned::unread` says.
+    pub unread: bool,
     pub memory: Memory,
     pub ready: bool,
     /// It was being stopped for good.

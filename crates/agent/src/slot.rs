@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::v1;
 use model::Time;
+use tokio::task::AbortHandle;
 
 use crate::{
     Clock,
@@ -21,6 +22,8 @@ pub struct Slot {
     pub generation: i64,
     pub resource: Arc<v1::Resource>,
     pub template: Arc<Template>,
+    /// And what it is can't be read on this node: until a server says it, nothing is checked.
+    pub unread: bool,
     pub memory: Memory,
     pub seen: Seen,
     pub pid: i64,
@@ -40,6 +43,8 @@ pub struct Slot {
     pub explicit: bool,
     /// It's among the strays that may be stopped now.
     pub stray_stop: bool,
+    /// Waits for its end, and asks its checks.
+    pub attendant: Option<AbortHandle>,
     /// None once what was asked for was reported, and of what an earlier agent began.
     pub trace: Option<Trace>,
 }
@@ -75,6 +80,7 @@ impl Slot {
                 stop_noted: None,
             },
             template,
+            unread: false,
             memory: Memory::default(),
             pid: 0,
             starting_up: false,
@@ -86,6 +92,7 @@ impl Slot {
             wake: None,
             explicit: assigned.deleting,
             stray_stop: false,
+            attendant: None,
             trace: Trace::of(&assigned.resource),
         }
     }
@@ -94,6 +101,7 @@ impl Slot {
     pub fn adopt(found: Found, now: Time) -> Option<(Self, Option<Started>)> {
         let mut slot = Self::new(&Assigned::read(found.resource)?);
         slot.trace = None;
+        slot.unread = found.unread;
         slot.remember(found.memory);
         slot.seen.ready_noted = found.ready;
         slot.seen.stop_noted = Some(found.stop);
@@ -121,6 +129,11 @@ impl Slot {
         }
         self.explicit = assigned.deleting;
         self.stray_stop = false;
+        if std::mem::take(&mut self.unread) && matches!(self.seen.run, Run::Running { stopping: None }) {
+            // As if it was found now.
+            self.seen.run = Run::Unknown;
+            self.seen.ready = self.seen.ready_noted || !self.is_checked();
+        }
     }
 
     pub fn look(&mut self, run: FoundRun, now: Time) -> Option<Started> {
@@ -166,7 +179,7 @@ impl Slot {
 
     pub fn is_checked(&self) -> bool {
         let Template { startup, readiness, liveness, .. } = &*self.template;
-        startup.is_some() || readiness.is_some() || liveness.is_some()
+        self.unread || startup.is_some() || readiness.is_some() || liveness.is_some()
     }
 
     pub fn target(&self) -> Target {

@@ -169,7 +169,7 @@ impl Worker {
             self.metrics.instances.set(self.slots.len() as u64);
             // What one that panicked was about to answer would be waited for for ever.
             while let Some(ended) = self.tasks.try_join_next() {
-                ended?;
+                ended.or_else(|error| if error.is_cancelled() { Ok(()) } else { Err(error) })?;
             }
         }
     }
@@ -272,7 +272,14 @@ impl Worker {
     fn assign(&mut self, uid: &Arc<str>) {
         if let Some(assigned) = self.view.records.instances.get(uid) {
             match self.slots.get_mut(uid) {
-                Some(slot) => slot.assign(assigned),
+                Some(slot) => {
+                    let unread = slot.unread;
+                    slot.assign(assigned);
+                    if unread {
+                        slot.contact(self.heard);
+                        slot.unenforced = self.driver.unenforced(&slot.template.limits);
+                    }
+                }
                 None => {
                     let slot = Slot::new(assigned);
                     self.enter(slot);

@@ -21,7 +21,7 @@ use super::{
     StartError, Started, Stop, Target, Trouble,
 };
 use crate::{
-    Clock, Moment,
+    Clock, Moment, assigned,
     template::{Limits, Probe},
 };
 
@@ -96,6 +96,8 @@ struct Instance {
     hung: bool,
     /// Its run was noted, and never began.
     unborn: bool,
+    /// What it is can't be read.
+    unread: bool,
     reached: Reached,
     pid: i64,
     /// None: it runs.
@@ -133,6 +135,12 @@ impl Sim {
     pub fn break_off(&self, key: &Key) {
         let mut machine = self.machine.lock().expect("no holder panics");
         machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.unborn = true);
+    }
+
+    /// What it is can't be read any more, until it's started again.
+    pub fn damage(&self, key: &Key) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.unread = true);
     }
 
     /// How often its run came up against its limits.
@@ -192,6 +200,11 @@ impl Instance {
         Key::of(self.resource.metadata.as_ref().unwrap_or(&v1::Metadata::default()))
     }
 
+    fn by_name(&self) -> v1::Resource {
+        let v1::Metadata { namespace, name, uid, .. } = self.resource.metadata.clone().unwrap_or_default();
+        assigned::unread(namespace, name, uid)
+    }
+
     fn look(&self) -> FoundRun {
         match &*self.exit.borrow() {
             _ if self.unborn => FoundRun::Never,
@@ -241,7 +254,8 @@ impl Driver for Sim {
     async fn observe(&self) -> Result<Vec<Found>> {
         let machine = self.machine.lock().expect("no holder panics");
         let found = |i: &Instance| Found {
-            resource: i.resource.clone(),
+            resource: if i.unread { i.by_name() } else { i.resource.clone() },
+            unread: i.unread,
             memory: i.memory.clone(),
             ready: i.ready,
             stop: i.stop,
@@ -291,6 +305,7 @@ impl Driver for Sim {
             well: true,
             hung: false,
             unborn: false,
+            unread: false,
             reached: Reached::default(),
             pid: machine.next_pid,
             exit: watch::Sender::new(None),

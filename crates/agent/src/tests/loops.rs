@@ -1,6 +1,6 @@
 //! The loop's promises, one by one.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use api::v1;
 use model::Key;
@@ -114,6 +114,39 @@ async fn readiness_is_carried_over_an_agents_restart() {
     world.after(10).await;
     let later = &world.server.batches()[told..];
     assert!(later.iter().flat_map(|b| &b.instances).all(|i| i.status.as_ref().unwrap().ready), "{later:?}");
+}
+
+/// Only its folder says that it is there: what is to be asked of it comes with the server's word.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_checked_once_the_server_says_what_it_is() {
+    let mut world = World::new();
+    let keys = [key("ready"), key("unready"), key("unchecked")];
+    world.server.assign(instance("ready", readiness(tcp())));
+    world.server.assign(instance("unready", readiness(tcp())));
+    world.server.assign(instance("unchecked", v1::InstanceTemplate::default()));
+    world.until_ready(&keys).await;
+    world.sim.set_well(&keys[1], false);
+    world.server.until(|server| !server.status(&keys[1]).unwrap().ready).await;
+    world.after(1).await;
+    world.kill_agent().await;
+    keys.iter().for_each(|key| world.sim.damage(key));
+    let told = world.server.batches().len();
+    world.start_agent();
+    world.after(10).await;
+    let later = &world.server.batches()[told..];
+    let said: BTreeSet<(String, bool)> = later
+        .iter()
+        .flat_map(|batch| &batch.instances)
+        .map(|i| (i.key.clone().unwrap().name, i.status.clone().unwrap().ready))
+        .collect();
+    let expected = [("ready", true), ("unchecked", true), ("unready", false)];
+    assert_eq!(said, expected.map(|(name, ready)| (name.to_owned(), ready)).into(), "as they were all the time");
+    world.sim.set_well(&keys[0], false);
+    world.sim.set_well(&keys[1], true);
+    world.server.until(|s| !s.status(&keys[0]).unwrap().ready && s.status(&keys[1]).unwrap().ready).await;
+    assert_eq!(world.sim.observe().await.unwrap().iter().map(|found| found.memory.run).max(), Some(1));
+    assert!(world.sim.crash(&keys[2], How::Code(1)));
+    world.server.until(|server| server.status(&keys[2]).unwrap().restarts == 1).await;
 }
 
 #[tokio::test(start_paused = true)]

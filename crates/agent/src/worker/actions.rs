@@ -182,11 +182,11 @@ impl Worker {
 
     /// Waits for a run's end, and asks its checks until then.
     pub(super) fn attend(&mut self, uid: &Arc<str>, started: Started, carried: bool) {
-        let Some(slot) = self.slots.get(uid) else { return };
+        let Some(slot) = self.slots.get_mut(uid) else { return };
         let (uid, run, target, events) = (uid.clone(), slot.memory.run, slot.target(), self.events.clone());
-        let (driver, checked) = (Arc::clone(&self.driver), slot.is_checked());
+        let (driver, checked) = (Arc::clone(&self.driver), slot.is_checked() && !slot.unread);
         let (reader, limited) = (Arc::clone(&self.driver), target.clone());
-        self.tasks.spawn(async move {
+        let attendant = self.tasks.spawn(async move {
             let (tell, mut findings) = mpsc::channel(health::FINDINGS_MAX);
             let checks = async {
                 if checked {
@@ -215,5 +215,9 @@ impl Worker {
                 }
             }
         });
+        // Where it was looked at again there is one already.
+        if let Some(before) = slot.attendant.replace(attendant) {
+            before.abort();
+        }
     }
 }

@@ -203,7 +203,7 @@ async fn an_instance_whose_record_cannot_be_read_is_known_by_its_folder() {
         let found = find(&driver).await;
         let metadata = found.resource.metadata.clone().unwrap();
         assert_eq!((metadata.name.as_str(), metadata.uid.as_str()), ("web", &*launch.id.uid));
-        assert!(!found.stop);
+        assert!(found.unread && !found.stop);
         let started = running(found);
         assert_eq!(started.pid, pid);
         stop(&driver, &launch, started).await;

@@ -30,7 +30,7 @@ use rustix::fs::FlockOperation;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    assigned::INSTANCE,
+    assigned,
     driver::{Id, Memory},
 };
 
@@ -84,15 +84,10 @@ impl Folder {
         if resource.metadata.as_ref().is_some_and(own) { Ok(resource) } else { Err(invalid("it isn't this folder's")) }
     }
 
-    /// What the folder's name says: enough to end what runs, and to find the record that a server has. Nothing of it is
-    /// started, not even again.
+    /// What the folder's name says: enough to end what runs, and to find the record that a server has.
     pub fn unread(&self) -> Option<v1::Resource> {
         let [namespace, name, uid] = self.parts()?.map(str::to_owned);
-        let metadata = v1::Metadata { kind: INSTANCE.into(), namespace, name, uid, ..Default::default() };
-        let template = v1::InstanceTemplate { restart: "Never".into(), ..Default::default() };
-        let spec = v1::InstanceSpec { template: Some(template), ..Default::default() };
-        let spec = prost_types::Any { type_url: String::new(), value: spec.encode_to_vec() };
-        Some(v1::Resource { metadata: Some(metadata), spec: Some(spec), status: None })
+        Some(assigned::unread(namespace, name, uid))
     }
 
     /// Namespace, name and uid: none of them has an underscore.

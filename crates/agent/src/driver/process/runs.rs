@@ -118,14 +118,14 @@ impl Runs {
         let ready = self.folder(&id).run(memory.run).join("ready").exists();
         let run = self.look(&id, &memory);
         let stop = self.folder(&id).0.join(STOP).exists();
-        Found { resource, memory, ready, stop, run }
+        Found { resource, unread: false, memory, ready, stop, run }
     }
 
     /// What it is stands in its folder's name alone. What may never have begun doesn't before a server says what it is.
     fn find_unread(&self, resource: v1::Resource) -> Found {
         let found = self.find(resource);
         let stop = found.stop || matches!(found.run, FoundRun::Never);
-        Found { stop, ..found }
+        Found { unread: true, stop, ..found }
     }
 
     /// A machine that lost power may have lost it; then the runs' records tell how far it had come.

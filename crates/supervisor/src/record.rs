@@ -49,8 +49,10 @@ pub struct Stat {
 }
 
 pub fn stat(pid: Pid) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; fields are counted from after it (proc(5): 3 is the state).
+    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything, also half of a letter; fields are counted from after it (proc(5): 3 is
+    // the state).
+    let text = String::from_utf8_lossy(&bytes);
     let mut fields = text[text.rfind(')')? + 2..].split(' ');
     let parent = fields.nth(1)?.parse().ok()?;
     let start = fields.nth(22 - 5)?.parse().ok()?;

@@ -81,6 +81,49 @@ async fn a_lost_supervisors_tree_is_cleaned_by_its_marks() {
     a_lost_supervisors_tree_is_cleaned(World::without_cgroups()).await;
 }
 
+/// Longer than the kernel keeps, which cuts it in the midst of a letter: what it says of the process is no UTF-8 then.
+const LONG_NAME: &str = "службаоплаты";
+
+/// Its one child left the session, hears no SIGTERM, and has that name.
+fn with_a_long_name(world: &World) -> Launch {
+    let sleep = ["/bin/sleep", "/usr/bin/sleep"].iter().find(|file| std::path::Path::new(file).exists()).unwrap();
+    std::os::unix::fs::symlink(sleep, world.path(LONG_NAME)).unwrap();
+    let (named, pid) = (world.path(LONG_NAME).display().to_string(), world.path("pid").display().to_string());
+    let text = format!("trap '' TERM; setsid sh -c 'echo $$$$ > {pid}; exec {named} 60' & exec sleep 60");
+    grace(script(&text), 200)
+}
+
+async fn named(world: &World) -> i32 {
+    let pid = world.pid("pid").await;
+    let is_so = || std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| String::from_utf8(name).is_err());
+    until(|| is_so().then_some(())).await;
+    pid
+}
+
+#[tokio::test]
+async fn what_has_a_name_that_is_cut_in_the_midst_of_a_letter_is_stopped() {
+    let world = World::without_cgroups();
+    let driver = world.driver();
+    let launch = with_a_long_name(&world);
+    let started = driver.start(launch.clone()).await.unwrap();
+    let pid = named(&world).await;
+    stop(&driver, &launch, started).await;
+    assert!(!is_alive(pid));
+}
+
+#[tokio::test]
+async fn what_has_a_name_that_is_cut_in_the_midst_of_a_letter_is_cleaned() {
+    let world = World::without_cgroups();
+    let driver = world.driver();
+    let launch = with_a_long_name(&world);
+    let started = driver.start(launch.clone()).await.unwrap();
+    let pid = named(&world).await;
+    driver.stop(&launch.id, Stop::Destroy).await.unwrap();
+    assert_eq!(ended(started).await, Ended::Broken);
+    driver.clean(&launch.id).await.unwrap();
+    assert!(!is_alive(pid));
+}
+
 #[tokio::test]
 async fn what_the_program_leaves_behind_ends_with_it() {
     let world = World::without_cgroups();

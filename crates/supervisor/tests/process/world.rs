@@ -181,7 +181,8 @@ pub async fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
 
 /// It runs, or could be waited for by somebody who does.
 pub fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
     stat.rfind(')').is_some_and(|at| !stat[at + 2..].starts_with(['Z', 'X']))
 }
 

@@ -39,7 +39,9 @@ impl Root {
     /// Below the mounts, beside what runs there: a group below the agent's own would go with the agent's unit. (On hosts
     /// with version 1 the mount of version 2 has no controllers, but kills all the same.)
     pub fn find() -> Self {
-        let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        // Others may be mounted at what is no UTF-8.
+        let text = String::from_utf8_lossy(&text);
         let mounts: Vec<Mount<'_>> = text.lines().filter_map(Mount::read).collect();
         let made = |mount: &Mount<'_>| Some(mount.point.join("driftless")).filter(|root| is_usable(root));
         let unified = mounts.iter().find(|m| m.kind == "cgroup2").and_then(made);

@@ -82,8 +82,9 @@ struct StatFields(Vec<String>);
 impl StatFields {
     /// Of a process, or of one thread of it.
     fn read(dir: &Path) -> Option<Self> {
-        let text = fs::read_to_string(dir.join("stat")).ok()?;
-        // The name, in parentheses, may hold anything; fields are counted from after it.
+        let bytes = fs::read(dir.join("stat")).ok()?;
+        // The name, in parentheses, may hold anything, also half of a letter; fields are counted from after it.
+        let text = String::from_utf8_lossy(&bytes);
         Some(Self(text[text.rfind(')')? + 2..].split(' ').map(|field| field.trim_end().to_owned()).collect()))
     }
 

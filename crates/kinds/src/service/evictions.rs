@@ -34,7 +34,10 @@ pub fn held(service: &Service, fleet: &Fleet<'_>, next: &Next) -> Option<v1::Con
             (why.reason, format!("{} can't be replaced: {}", asked(&held), why.message))
         }
         (_, Some(_)) => (BUDGET_SPENT, words(service, &held)),
-        (_, None) => (WAITING, words(service, &held) + &and_unheard(service, fleet)),
+        (_, None) => {
+            let trouble = fleet.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+            (WAITING, words(service, &held) + &trouble + &and_unheard(service, fleet))
+        }
     };
     Some(condition(HELD, Some(true), reason, words))
 }

@@ -4,8 +4,8 @@ use api::v1;
 use expect_test::{Expect, expect};
 use prost::Message;
 
-use super::{Services, fleet, key, plan, service_spec};
-use crate::service::evictions::HELD;
+use super::{Services, fleet, key, plan, put, service_spec};
+use crate::{instance, service::evictions::HELD};
 
 /// `web` with so many replicas, and the condition that it has once the decided step is done.
 fn check(replicas: i32, min_available: i32, surge: i32, instances: &str, expected: Expect) {
@@ -94,4 +94,18 @@ fn where_no_replacement_can_be_made_that_is_what_holds_it() {
     let held = status.conditions.into_iter().find(|condition| condition.r#type == HELD).unwrap();
     expect!["ConfigMissing: web-new-0, asked to go by drain of node n1, can't be replaced: spec.template.env_from names Config/default/gone, which does not exist; declare it"]
         .assert_eq(&format!("{}: {}", held.reason, held.message));
+}
+
+#[test]
+fn a_replacement_in_trouble_is_told() {
+    let mut world = fleet(&v1::ServiceSpec { min_available: Some(1), ..service_spec(1, 1, 0) }, "new-0+^ new-1?");
+    let record = world.get(&key().sibling(instance::KIND, "web-new-1")).unwrap().resource.clone();
+    let placed = model::condition(instance::PLACED, Some(false), "Unplaceable", "fits on no node");
+    let status = v1::InstanceStatus { conditions: vec![placed], ..Default::default() };
+    let status = Some(crate::any(instance::STATUS, &status));
+    put(&mut world, record.metadata.unwrap(), record.spec.unwrap(), status);
+    let status = v1::ServiceStatus::decode(plan(&world, &Services, &key()).status.unwrap().value.as_slice()).unwrap();
+    let held = status.conditions.into_iter().find(|condition| condition.r#type == HELD).unwrap();
+    expect!["web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available); web-new-1: fits on no node"]
+        .assert_eq(&held.message);
 }

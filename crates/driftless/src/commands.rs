@@ -248,6 +248,21 @@ mod tests {
         }
     }
 
+    /// A line break within one would be there beside those that the terminal's width makes.
+    #[test]
+    fn paragraphs_after_a_help_are_broken_by_the_terminal_alone() {
+        let mut all = command(None);
+        all.build();
+        let mut found = Vec::new();
+        leaves(&all, "", &mut found);
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+        for (leaf, after) in &found {
+            let lines: Vec<&str> = after.lines().collect();
+            let broken = lines.windows(2).find(|two| two.iter().all(|line| is_prose(line)));
+            assert_eq!(broken, None, "{}", leaf.get_bin_name().unwrap_or_default());
+        }
+    }
+
     #[test]
     fn servers_are_offered_to_those_who_talk_to_them() {
         assert!(["get", "apply", "agent", "controller"].iter().all(|name| help(name).contains("--server")));

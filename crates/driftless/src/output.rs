@@ -2,6 +2,7 @@
 //! panic.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     io::{self, IsTerminal, Write},
     time::Instant,
@@ -67,43 +68,71 @@ fn width(cell: &str) -> usize {
 pub struct Progress {
     started: Instant,
     live: bool,
-    last: String,
+    told: Told,
+}
+
+/// What was last said of each.
+#[derive(Default)]
+struct Told(BTreeMap<String, String>);
+
+impl Told {
+    /// Whether something else than before is said of it.
+    fn is_news(&mut self, who: &str, what: &str) -> bool {
+        let news = self.0.get(who).is_none_or(|last| last != what);
+        if news {
+            self.0.insert(who.to_owned(), what.to_owned());
+        }
+        news
+    }
 }
 
 impl Progress {
     pub fn start() -> Self {
         let live = io::stderr().is_terminal() && io::stdout().is_terminal();
-        Self { started: Instant::now(), live, last: String::new() }
+        Self { started: Instant::now(), live, told: Told::default() }
     }
 
     pub fn elapsed(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Only what differs from the last line is shown.
-    pub fn show(&mut self, what: &str) {
-        if what == self.last {
+    /// Only what differs from what was last said of the same one is shown.
+    pub fn show(&mut self, who: &str, what: &str) {
+        if !self.told.is_news(who, what) {
             return;
         }
-        self.last = what.to_owned();
+        let line = format!("{:6.1}s  {who} {what}", self.elapsed());
         if self.live {
-            let _ = write!(io::stderr().lock(), "\r\x1b[K{:6.1}s  {what}", self.elapsed());
+            let _ = write!(io::stderr().lock(), "\r\x1b[K{line}");
         } else {
-            say(&format!("{:6.1}s  {what}", self.elapsed()));
+            say(&line);
         }
     }
 
     /// Ends the live line, so that whatever follows starts a new one.
     pub fn end(&mut self) {
-        if self.live && !self.last.is_empty() {
+        if self.live && !self.told.0.is_empty() {
             say("");
         }
-        self.last.clear();
+        self.told = Told::default();
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_of_one_is_not_said_again_because_another_spoke_between() {
+        let mut told = Told::default();
+        let lines =
+            [("a", "1 of 2"), ("b", "1 of 2"), ("a", "1 of 2"), ("a", "2 of 2"), ("b", "1 of 2"), ("a", "1 of 2")];
+        assert_eq!(lines.map(|(who, what)| told.is_news(who, what)), [true, true, false, true, false, true]);
     }
 }

@@ -25,7 +25,7 @@ use crate::{
   driftless dev
   driftless dev --data-dir /tmp/try --listen 127.0.0.1:7500
 
-Prints 'ready: ...' with its address when it can be used. Resources and what runs survive its end, also a hard one:
+Prints 'ready: ...' with its address when it can be used. Resources and what runs survive its end, also a hard one: \
 started again on the same data it goes on. To end what runs, delete the services first.")]
 pub struct Args {
     /// Where it keeps everything. Relative to where it's started.

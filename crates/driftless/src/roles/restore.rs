@@ -13,8 +13,8 @@ use crate::{exit::Trouble, output};
   driftless restore --store embedded:/var/lib/driftless
   driftless restore --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/driftless
 
-Run it after a backup was put in the store's place, and before anything writes there: from then on it counts as another store,
-so whatever was read or promised in the history that is lost is refused. What runs on the nodes runs on; what the backup
+Run it after a backup was put in the store's place, and before anything writes there: from then on it counts as another store, \
+so whatever was read or promised in the history that is lost is refused. What runs on the nodes runs on; what the backup \
 doesn't know stays until 'driftless node confirm'. docs/DEPLOY.md has all of it.")]
 pub struct Args {
     #[arg(long, value_name = "STORE", help = STORE_HELP)]

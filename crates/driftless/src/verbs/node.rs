@@ -14,7 +14,7 @@ use crate::{client::Client, edit, output, standing, words};
   driftless cordon n1
   driftless uncordon n1
 
-Nothing moves back by itself to a node that is uncordoned: what runs elsewhere stays there, and the node takes part again
+Nothing moves back by itself to a node that is uncordoned: what runs elsewhere stays there, and the node takes part again \
 in what is placed from then on (a rollout, a scale, a replacement).")]
 pub struct Args {
     /// Its name.

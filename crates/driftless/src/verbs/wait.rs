@@ -244,7 +244,7 @@ fn put(
     }
     want.uid = metadata.uid;
     let shown = vouched.show(resource.clone());
-    progress.show(&format!("{} {}", words::short(&key), standing::words(&shown, goal)));
+    progress.show(&words::short(&key), &standing::words(&shown, goal));
     if let Some(failed) = failed(&shown).filter(|_| waiting.failure.ends(metadata.revision)) {
         return Err(failed.into());
     }

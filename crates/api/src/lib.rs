@@ -6,7 +6,10 @@ use std::sync::OnceLock;
 
 use prost_reflect::DescriptorPool;
 
+mod brief;
 pub mod manifest;
+
+pub use brief::brief;
 
 /// Generated from `proto/driftless/v1`.
 #[allow(clippy::all, reason = "generated code")]

@@ -3,7 +3,10 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use anyhow::Context;
-use api::manifest::{KindTypes, Kinds, nearest};
+use api::{
+    brief,
+    manifest::{KindTypes, Kinds, Range, nearest},
+};
 use kinds::{KINDS, Kind};
 use model::{Domain, Key, Time, fields::Fields};
 
@@ -22,7 +25,8 @@ pub fn manifest_kinds<T>(with: impl FnOnce(&Kinds<'_>) -> T) -> T {
         let info = kinds::kind(name)?.info();
         Some(KindTypes { spec: info.spec_type.to_owned(), status: info.status_type.to_owned() })
     };
-    with(&Kinds { names: &names, types: &types })
+    let ranges: Vec<Range<'_>> = KINDS.iter().flat_map(|kind| kind.ranges()).cloned().collect();
+    with(&Kinds { names: &names, types: &types, ranges: &ranges })
 }
 
 /// "service", "services", "svc", "Service".
@@ -37,7 +41,9 @@ fn no_kind(word: &str) -> String {
     }
     let plurals = || KINDS.iter().map(|k| k.info().plural);
     let parts = || PARTS.iter().map(|(_, names)| names[0]);
-    match nearest(word, plurals().chain(parts())) {
+    let near = nearest(word, plurals().chain(parts()));
+    let word = brief(word);
+    match near {
         Some(near) => format!("unknown kind {word:?}; did you mean {near:?}?"),
         None => {
             let join = |names: Vec<&str>| names.join(", ");
@@ -78,7 +84,7 @@ pub fn targets(words: &[String], namespace: &str) -> Result<Targets, Trouble> {
 fn slashed(word: &str, namespace: &str) -> Result<Key, Trouble> {
     match word.split_once('/') {
         Some((k, name)) if !name.is_empty() && !name.contains('/') => Ok(key(kind(k)?, namespace, name)),
-        _ => Err(Trouble::Usage(format!("{word:?} should be KIND/NAME"))),
+        _ => Err(Trouble::Usage(format!("{:?} should be KIND/NAME", brief(word)))),
     }
 }
 
@@ -109,7 +115,10 @@ pub fn of_kind(kind: &'static dyn Kind, word: &str, namespace: &str) -> Result<K
     match word.contains('/').then(|| slashed(word, namespace)) {
         None => Ok(key(kind, namespace, word)),
         Some(Ok(named)) if named.kind() == meant => Ok(named),
-        Some(_) => Err(Trouble::Usage(format!("{word:?} should be the name of a {}", meant.to_ascii_lowercase()))),
+        Some(_) => {
+            let (word, meant) = (brief(word), meant.to_ascii_lowercase());
+            Err(Trouble::Usage(format!("{word:?} should be the name of a {meant}")))
+        }
     }
 }
 
@@ -121,7 +130,7 @@ pub fn short(key: &Key) -> String {
 /// What is said of what isn't there.
 pub fn missing(key: &Key) -> Trouble {
     let place = if key.namespace().is_empty() { String::new() } else { format!(" in namespace {}", key.namespace()) };
-    Trouble::NotFound(format!("{} not found{place}", short(key)))
+    Trouble::NotFound(format!("{} not found{place}", brief(&short(key))))
 }
 
 /// A namespace as it could exist.
@@ -168,10 +177,12 @@ pub fn period(text: &str) -> anyhow::Result<Duration> {
 
 /// "2026-01-31T08:00:00Z", or how long ago: "10m".
 pub fn since(text: &str) -> anyhow::Result<Time> {
-    match text.parse::<prost_types::Timestamp>() {
-        Ok(time) => Ok(Time::from(&time)),
-        Err(_) => Ok(now().minus(duration(text)?.min(Duration::from_secs(86_400 * 3_650)))),
+    if let Ok(time) = text.parse::<prost_types::Timestamp>() {
+        return Ok(Time::from(&time));
     }
+    let ago =
+        duration(text).context("write a time, e.g. 2026-01-31T08:00:00Z, or how long ago, e.g. 30s, 10m or 2h")?;
+    Ok(now().minus(ago.min(Duration::from_secs(86_400 * 3_650))))
 }
 
 /// How long ago, in at most two units: "4s", "3m20s", "5h", "12d".
@@ -252,6 +263,25 @@ mod tests {
         for wrong in ["", "10", "s", "-1s", "1e400s", "1 s", "1d"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_time_is_read_in_both_forms_and_a_wrong_one_is_told_both() {
+        assert_eq!(since("1970-01-01T00:00:01Z").unwrap(), Time(1_000_000));
+        assert!(since("2h").unwrap() <= now().minus(Duration::from_secs(7_200)));
+        for wrong in ["2026-13-45", "yesterday", "10"] {
+            let told = since(wrong).unwrap_err().to_string();
+            assert!(told.contains("2026-01-31T08:00:00Z") && told.contains("10m"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_is_not_repeated_as_a_whole() {
+        let long = "x".repeat(10_000);
+        for text in [long.clone(), format!("svc/{long}/x")] {
+            assert!(keyed(&text).len() < 300, "{}", keyed(&text));
+        }
+        assert!(missing(&Key::new("Service", "default", &long)).to_string().len() < 300);
     }
 
     #[test]

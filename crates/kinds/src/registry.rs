@@ -2,7 +2,7 @@
 
 use std::{any::Any as StdAny, sync::Arc, time::Duration};
 
-use api::v1;
+use api::{manifest::Range, v1};
 use bytes::Bytes;
 use model::{
     Conditions, Decision, Domain, Key, Violation, Why,
@@ -102,6 +102,11 @@ pub trait Kind: Send + Sync {
     fn admit(&self, spec: &Bytes) -> Result<Template, Vec<Violation>>;
 
     fn rights(&self, domain: Domain) -> Rights;
+
+    /// The numbers of its spec that `admit` bounds, by the full names of their fields, for whoever reads a manifest.
+    fn ranges(&self) -> &'static [Range<'static>] {
+        &[]
+    }
 
     /// Which fields of its spec commands set, too.
     fn shared(&self) -> &'static [Shared] {

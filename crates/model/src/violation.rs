@@ -19,7 +19,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
             "" => f.write_str(&self.message),
-            field => write!(f, "{field}: {}", self.message),
+            field => write!(f, "{}: {}", api::brief(field), self.message),
         }
     }
 }

@@ -1,15 +1,16 @@
 //! From a tree to a message, by its descriptor. Says everything that is wrong, and never stops at the first.
 
-use std::{collections::HashMap, str::FromStr};
+use std::{collections::HashMap, ops::RangeInclusive, str::FromStr};
 
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value as Bound};
 use prost_types::{Duration, Timestamp};
 
 use super::{
-    Place,
+    Place, Range,
     near::nearest,
     tree::{Entry, Node, Value},
 };
+use crate::brief;
 
 /// What was found at a field.
 #[derive(Debug)]
@@ -19,12 +20,16 @@ pub struct Finding {
     pub message: String,
 }
 
-#[derive(Default)]
-pub struct Binder {
+pub struct Binder<'k> {
     pub findings: Vec<Finding>,
+    ranges: &'k [Range<'k>],
 }
 
-impl Binder {
+impl<'k> Binder<'k> {
+    pub fn new(ranges: &'k [Range<'k>]) -> Self {
+        Self { findings: Vec::new(), ranges }
+    }
+
     pub fn find(&mut self, place: Place, field: &str, message: impl Into<String>) {
         self.findings.push(Finding { place, field: field.to_owned(), message: message.into() });
     }
@@ -80,14 +85,16 @@ impl Binder {
             return self.map(field, at, node);
         }
         if !field.is_list() {
-            return self.single(&field.kind(), at, node);
+            return self.single(field, &field.kind(), at, node);
         }
         let Value::List(items) = &node.value else {
             self.find(node.place, at, format!("expected a list; found {}", node.value.kind()));
             return None;
         };
-        let items =
-            items.iter().enumerate().filter_map(|(i, item)| self.single(&field.kind(), &format!("{at}[{i}]"), item));
+        let items = items
+            .iter()
+            .enumerate()
+            .filter_map(|(i, item)| self.single(field, &field.kind(), &format!("{at}[{i}]"), item));
         Some(Bound::List(items.collect()))
     }
 
@@ -104,14 +111,15 @@ impl Binder {
             let path = join(at, &entry.key);
             if let Some(first) = places.insert(&entry.key, entry.place) {
                 self.find(entry.place, &path, twice(first));
-            } else if let Some(value) = self.single(&kind, &path, &entry.node) {
+            } else if let Some(value) = self.single(field, &kind, &path, &entry.node) {
                 map.insert(MapKey::String(entry.key.clone()), value);
             }
         }
         Some(Bound::Map(map))
     }
 
-    fn single(&mut self, kind: &Kind, at: &str, node: &Node) -> Option<Bound> {
+    /// A value that is the field's own, or one of many.
+    fn single(&mut self, field: &FieldDescriptor, kind: &Kind, at: &str, node: &Node) -> Option<Bound> {
         match kind {
             Kind::Message(descriptor) => match descriptor.full_name() {
                 "google.protobuf.Duration" => self.parsed::<Duration>(descriptor, at, node, DURATION),
@@ -122,6 +130,8 @@ impl Binder {
             kind => match scalar(kind, &node.value) {
                 Ok(value) => Some(value),
                 Err(expected) => {
+                    let range = self.ranges.iter().find(|(name, _)| *name == field.full_name()).map(|(_, range)| range);
+                    let expected = range.map_or(expected.to_owned(), within);
                     self.find(node.place, at, format!("expected {expected}; found {}", node.value.kind()));
                     None
                 }
@@ -167,6 +177,10 @@ impl Binder {
 const DURATION: &str = "a duration in seconds, such as \"10s\" or \"0.5s\"";
 const TIMESTAMP: &str = "a time, such as \"2026-01-31T12:00:00Z\"";
 
+fn within(range: &RangeInclusive<i32>) -> String {
+    format!("a whole number from {} to {}", range.start(), range.end())
+}
+
 /// A scalar of that kind, or what was expected.
 fn scalar(kind: &Kind, value: &Value) -> Result<Bound, &'static str> {
     match kind {
@@ -180,7 +194,11 @@ fn scalar(kind: &Kind, value: &Value) -> Result<Bound, &'static str> {
             _ => Err("a text"),
         },
         Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => {
-            integer(value).map(Bound::I32).ok_or("a whole number from -2147483648 to 2147483647")
+            integer(value).map(Bound::I32).ok_or(match value {
+                // It's one, but for its size.
+                Value::Int(_) => "a whole number from -2147483648 to 2147483647",
+                _ => "a whole number",
+            })
         }
         Kind::Uint32 | Kind::Fixed32 => integer(value).map(Bound::U32).ok_or("a whole number from 0 to 4294967295"),
         Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => {
@@ -231,7 +249,9 @@ pub fn twice(first: Place) -> String {
 
 /// "unknown field; did you mean replicas?".
 pub fn unknown(what: &str, word: &str, names: &[String]) -> String {
-    match nearest(word, names.iter().map(String::as_str)) {
+    let near = nearest(word, names.iter().map(String::as_str));
+    let word = brief(word);
+    match near {
         Some(near) => format!("unknown {what} {word:?}; did you mean {near:?}?"),
         None => format!("unknown {what} {word:?}; there is {}", names.join(", ")),
     }

@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
             self.problem(node.place, "", format!("more than {DOCUMENTS_MAX} documents: split the file"));
             return;
         }
-        let mut binder = Binder::default();
+        let mut binder = Binder::new(self.kinds.ranges);
         let bound = bind(&mut binder, self.kinds, node);
         let findings = binder.findings;
         self.problems.extend(findings.into_iter().map(|f: Finding| Problem {
@@ -92,7 +92,7 @@ fn is_list(entries: &[Entry]) -> bool {
 }
 
 /// What is declared, and whether a status stands beside it. None only with findings.
-fn bind(binder: &mut Binder, kinds: &Kinds<'_>, node: &Node) -> Option<(v1::Resource, bool)> {
+fn bind(binder: &mut Binder<'_>, kinds: &Kinds<'_>, node: &Node) -> Option<(v1::Resource, bool)> {
     let Value::Map(entries) = &node.value else {
         let found = node.value.kind();
         binder.find(node.place, "", format!("expected a resource, a map with kind, metadata and spec; found {found}"));
@@ -126,7 +126,7 @@ struct Top<'a> {
 }
 
 impl<'a> Top<'a> {
-    fn find(binder: &mut Binder, entries: &'a [Entry]) -> Self {
+    fn find(binder: &mut Binder<'_>, entries: &'a [Entry]) -> Self {
         let mut top = Self::default();
         for entry in entries {
             let slot = match entry.key.as_str() {
@@ -160,7 +160,7 @@ impl<'a> Top<'a> {
 }
 
 fn kind(
-    binder: &mut Binder,
+    binder: &mut Binder<'_>,
     kinds: &Kinds<'_>,
     place: Place,
     entry: Option<&Entry>,
@@ -181,7 +181,7 @@ fn kind(
     types.map(|types| (name.clone(), types))
 }
 
-fn metadata(binder: &mut Binder, place: Place, entry: Option<&Entry>) -> v1::Metadata {
+fn metadata(binder: &mut Binder<'_>, place: Place, entry: Option<&Entry>) -> v1::Metadata {
     let Some(entry) = entry else {
         binder.find(place, "metadata", "missing: write metadata: {name: ...}");
         return v1::Metadata::default();
@@ -196,7 +196,9 @@ fn metadata(binder: &mut Binder, place: Place, entry: Option<&Entry>) -> v1::Met
     }
     let message = binder.message(&descriptor, "metadata", &node);
     let metadata: v1::Metadata = message.transcode_to().expect("the same type");
-    if metadata.name.is_empty() && matches!(node.value, Value::Map(_)) {
+    let is_named = |e: &Entry| e.key == "name" && !matches!(e.node.value, Value::Null | Value::Text(_));
+    // One that is no text was found fault with already.
+    if metadata.name.is_empty() && matches!(&node.value, Value::Map(entries) if !entries.iter().any(is_named)) {
         binder.find(entry.place, "metadata.name", "missing: every resource has a name");
     }
     metadata
@@ -208,7 +210,7 @@ fn is_declared(descriptor: &MessageDescriptor, key: &str) -> bool {
     known.is_none_or(|field| DECLARED.contains(&field.name()))
 }
 
-fn spec(binder: &mut Binder, descriptor: &MessageDescriptor, entry: Option<&Entry>) -> Any {
+fn spec(binder: &mut Binder<'_>, descriptor: &MessageDescriptor, entry: Option<&Entry>) -> Any {
     let value = match entry {
         Some(entry) if entry.node.value != Value::Null => {
             prost::Message::encode_to_vec(&binder.message(descriptor, "spec", &entry.node))

@@ -19,9 +19,9 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
-use crate::v1;
+use crate::{brief, v1};
 
 pub use diff::changes;
 pub use near::nearest;
@@ -45,7 +45,12 @@ pub struct Kinds<'a> {
     pub names: &'a [&'a str],
     /// The messages of the kind of exactly that name.
     pub types: &'a dyn Fn(&str) -> Option<KindTypes>,
+    /// What numbers may be, for errors. Whether one is within them says a server.
+    pub ranges: &'a [Range<'a>],
 }
+
+/// A field by its full name ("driftless.v1.Rollout.max_surge"), and the least and the most that it may be.
+pub type Range<'a> = (&'a str, RangeInclusive<i32>);
 
 /// The full names of a kind's messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +98,7 @@ impl fmt::Display for Problem {
         }
         match self.field.as_str() {
             "" => write!(f, ": {}", self.message),
-            field => write!(f, ": {field}: {}", self.message),
+            field => write!(f, ": {}: {}", brief(field), self.message),
         }
     }
 }

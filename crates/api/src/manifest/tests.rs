@@ -16,7 +16,9 @@ fn types(kind: &str) -> Option<KindTypes> {
         .then(|| KindTypes { spec: format!("driftless.v1.{kind}Spec"), status: format!("driftless.v1.{kind}Status") })
 }
 
-const KINDS: Kinds<'static> = Kinds { names: &NAMES, types: &types };
+const RANGES: [Range<'static>; 1] = [("driftless.v1.ServiceSpec.replicas", 0..=10_000)];
+
+const KINDS: Kinds<'static> = Kinds { names: &NAMES, types: &types, ranges: &RANGES };
 
 fn read(text: &str) -> Result<Vec<Document>, Problems> {
     super::read("web.yaml", text, &KINDS)
@@ -147,7 +149,7 @@ spec:
   rollout: {max_surge: 99999999999, max_unavailable: 1.5}
 ",
         expect![[r#"
-            web.yaml:4:13: spec.replicas: expected a whole number from -2147483648 to 2147483647; found the text "three"
+            web.yaml:4:13: spec.replicas: expected a whole number from 0 to 10000; found the text "three"
             web.yaml:5:12: spec.version: expected a text (put it in quotes); found the number 1.1
             web.yaml:7:22: spec.template.command[1]: expected a text (put it in quotes); found the number 60
             web.yaml:8:14: spec.template.env.A: expected a text; found a list
@@ -156,7 +158,7 @@ spec:
             web.yaml:10:12: spec.template.ports: expected a list; found the text "http"
             web.yaml:11:13: spec.template.health: expected a map with startup, readiness, liveness; found the text "yes"
             web.yaml:12:24: spec.rollout.max_surge: expected a whole number from -2147483648 to 2147483647; found the number 99999999999
-            web.yaml:12:54: spec.rollout.max_unavailable: expected a whole number from -2147483648 to 2147483647; found the number 1.5"#]],
+            web.yaml:12:54: spec.rollout.max_unavailable: expected a whole number; found the number 1.5"#]],
     );
 }
 
@@ -185,6 +187,29 @@ fn a_document_that_is_no_resource_is_refused() {
         web.yaml:1:1: items: expected a list; found the number 3
         web.yaml:2:1: more: unknown field beside items"#]],
     );
+}
+
+#[test]
+fn a_name_that_is_no_text_is_one_fault() {
+    refused(
+        "kind: Service\nmetadata: {name: 123}\n",
+        expect!["web.yaml:2:18: metadata.name: expected a text (put it in quotes); found the number 123"],
+    );
+    refused(
+        "kind: Service\nmetadata: {name: ''}\n",
+        expect!["web.yaml:2:1: metadata.name: missing: every resource has a name"],
+    );
+}
+
+#[test]
+fn what_is_long_is_not_repeated_as_a_whole() {
+    let long = "x".repeat(1_000);
+    let text = format!(
+        "kind: {long}\n{long}: 1\nmetadata: {{name: a, labels: {{{long}: [1]}}, annotations: {{a: {long}}}}}\n"
+    );
+    let told = read(&text).unwrap_err().to_string();
+    assert_eq!(told.lines().count(), 3, "{told}");
+    assert!(told.lines().all(|line| line.len() < 300 && line.contains('…')), "{told}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::Context;
 use api::{
+    brief,
     manifest::{self, Document},
     v1,
 };
@@ -275,7 +276,7 @@ fn located(violations: &[model::Violation], documents: &[Document]) -> manifest:
             source: document.map(|d| d.source.clone()).unwrap_or_default(),
             place: document.map_or(manifest::Place::UNKNOWN, |d| d.place_of(field)),
             field: field.to_owned(),
-            message: format!("{} ({name})", violation.message),
+            message: format!("{} ({})", violation.message, brief(&name)),
         }
     };
     manifest::Problems(violations.iter().map(problem).collect())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::v1;
+use api::{brief, manifest::Range, v1};
 use bytes::Bytes;
 use model::Violation;
 use prost::Message;
@@ -17,6 +17,17 @@ use crate::{
 
 /// Instances of one service.
 pub const REPLICAS_MAX: i32 = 10_000;
+const PERCENT_MAX: i32 = 100;
+const PORT_MAX: i32 = 65_535;
+pub static RANGES: [Range<'static>; 7] = [
+    ("driftless.v1.ServiceSpec.replicas", 0..=REPLICAS_MAX),
+    ("driftless.v1.ServiceSpec.min_available", 0..=REPLICAS_MAX),
+    ("driftless.v1.Rollout.max_surge", 0..=REPLICAS_MAX),
+    ("driftless.v1.Rollout.max_surge_percent", 0..=PERCENT_MAX),
+    ("driftless.v1.Rollout.max_unavailable", 0..=REPLICAS_MAX),
+    ("driftless.v1.Rollout.max_unavailable_percent", 0..=PERCENT_MAX),
+    ("driftless.v1.Port.port", 0..=PORT_MAX),
+];
 const ENV_MAX: usize = 200;
 const PORTS_MAX: usize = 32;
 /// Bytes of one argument or environment value; Linux refuses 128 KiB and more.
@@ -245,7 +256,7 @@ fn share(
     check.require(absolute.is_none() || percent.is_none(), &path, format!("set {field} or {field}_percent, not both"));
     match (absolute, percent) {
         (Some(n), _) => bounded(check, &path, n, REPLICAS_MAX),
-        (None, Some(p)) => of(bounded(check, &format!("{path}_percent"), p, 100)),
+        (None, Some(p)) => of(bounded(check, &format!("{path}_percent"), p, PERCENT_MAX)),
         (None, None) => 0,
     }
 }
@@ -293,7 +304,7 @@ fn check_template(check: &mut Checker, template: &v1::InstanceTemplate) {
     check.require(
         restart,
         &format!("{at}.restart"),
-        format!("is {:?}; must be Always, OnFailure or Never", template.restart),
+        format!("is {:?}; must be Always, OnFailure or Never", brief(&template.restart)),
     );
     let dir = &template.working_dir;
     check.require(dir.is_empty() || dir.starts_with('/'), &format!("{at}.working_dir"), "must be an absolute path");
@@ -313,9 +324,9 @@ fn check_ports(check: &mut Checker, template: &v1::InstanceTemplate) {
             && port.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
         check.require(plain, &format!("{at}.name"), "1 to 32 letters, digits, '-' or '_'");
         let twice = template.ports[..i].iter().any(|p| p.name.eq_ignore_ascii_case(&port.name));
-        check.require(!twice, &format!("{at}.name"), format!("{:?} is there twice", port.name));
+        check.require(!twice, &format!("{at}.name"), format!("{:?} is there twice", brief(&port.name)));
         check.require(
-            (0..=65_535).contains(&port.port),
+            (0..=PORT_MAX).contains(&port.port),
             &format!("{at}.port"),
             format!("is {}; 1 to 65535, or 0 for any free one", port.port),
         );
@@ -373,7 +384,10 @@ fn check_probe_port(check: &mut Checker, field: &str, name: &str, template: &v1:
     let names: Vec<&str> = template.ports.iter().map(|p| p.name.as_str()).collect();
     let message = match names.is_empty() {
         true => "the template declares no ports; add ports: [{name: http}]".to_owned(),
-        false => format!("{name:?} is no declared port; there is {}", names.join(", ")),
+        false => {
+            let names: Vec<_> = names.iter().map(|name| brief(name)).collect();
+            format!("{:?} is no declared port; there is {}", brief(name), names.join(", "))
+        }
     };
     check.require(!names.is_empty() && (name.is_empty() || names.contains(&name)), field, message);
 }
@@ -386,12 +400,12 @@ fn check_resources(check: &mut Checker, template: &v1::InstanceTemplate) {
         check.require(
             cpu_millis(&amounts.cpu).is_some(),
             &format!("{at}.cpu"),
-            format!("{:?} is no amount of cores; write 2, 0.5 or 500m", amounts.cpu),
+            format!("{:?} is no amount of cores; write 2, 0.5 or 500m", brief(&amounts.cpu)),
         );
         check.require(
             memory_bytes(&amounts.memory).is_some(),
             &format!("{at}.memory"),
-            format!("{:?} is no amount of memory; write 128Mi, 1Gi or bytes", amounts.memory),
+            format!("{:?} is no amount of memory; write 128Mi, 1Gi or bytes", brief(&amounts.memory)),
         );
         check.require(amounts.pids >= 0, &format!("{at}.pids"), "must not be negative");
     }

@@ -2,7 +2,7 @@
 
 use std::{any::Any as StdAny, sync::Arc, time::Duration};
 
-use api::v1;
+use api::{manifest::Range, v1};
 use bytes::Bytes;
 use model::{Conditions, Domain, Key, Violation, fields::Fields};
 
@@ -133,6 +133,10 @@ impl Kind for ServiceKind {
             }
             Domain::Leader | Domain::Agent => Rights::NONE,
         }
+    }
+
+    fn ranges(&self) -> &'static [Range<'static>] {
+        &admit::RANGES
     }
 
     fn shared(&self) -> &'static [Shared] {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::v1;
+use api::{brief, v1};
 use bytes::Bytes;
 use kinds::{KINDS, Kind, SPEC_BYTES_MAX, Template, kind, kind_for};
 use model::{Domain, Key, Revision, Violation, fields::Fields};
@@ -37,7 +37,7 @@ impl Manager {
             owners::SCALE => Ok(Self::Scale),
             "edit" => Ok(Self::Edit),
             other => {
-                let words = format!("{other:?}: must be \"apply\", \"scale\" or \"edit\"");
+                let words = format!("{:?}: must be \"apply\", \"scale\" or \"edit\"", brief(other));
                 Err(Error::invalid("field_manager", words))
             }
         }
@@ -149,7 +149,7 @@ fn declarable(name: &str) -> Result<&'static dyn Kind, Violation> {
             Some(near) => format!("did you mean {near}?"),
             None => format!("there is {}", names.collect::<Vec<_>>().join(", ")),
         };
-        return Err(Violation::new(field, format!("unknown kind {name:?}; {hint}")));
+        return Err(Violation::new(field, format!("unknown kind {:?}; {hint}", brief(name))));
     };
     let info = kind.info();
     if info.declared || kind.rights(Domain::User).spec != Fields::NONE { Ok(kind) } else { Err(not_declared(kind)) }
@@ -187,11 +187,14 @@ fn owned_in(owner: &v1::OwnerReference, namespace: &str) -> String {
 
 fn check_owner(owner: &v1::OwnerReference, namespace: &str) -> Option<Violation> {
     let Some(kind) = kind(&owner.kind) else {
-        return Some(Violation::new("metadata.owner.kind", format!("unknown kind {:?}", owner.kind)));
+        return Some(Violation::new("metadata.owner.kind", format!("unknown kind {:?}", brief(&owner.kind))));
     };
     if kind.info().namespaced && owned_in(owner, namespace) != namespace {
         let other = &owner.namespace;
-        return Some(Violation::new("metadata.owner.namespace", format!("{other:?} is not the resource's own")));
+        return Some(Violation::new(
+            "metadata.owner.namespace",
+            format!("{:?} is not the resource's own", brief(other)),
+        ));
     }
     syntax::name("metadata.owner.name", &owner.name, syntax::NAME_MAX)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::brief;
 use model::Violation;
 
 /// RFC 1123: one label of a host name.
@@ -39,7 +40,7 @@ pub fn labels(field: &str, labels: &BTreeMap<String, String>) -> Vec<Violation> 
         let at = format!("{field}[{key:?}]");
         violations.extend(qualified_name(&at, key));
         if !value.is_empty() && !is_word(value) {
-            violations.push(Violation::new(at, format!("value {value:?}: {WORD}")));
+            violations.push(Violation::new(at, format!("value {:?}: {WORD}", brief(value))));
         }
     }
     violations
@@ -55,7 +56,7 @@ pub fn finalizers(field: &str, finalizers: &[String]) -> Vec<Violation> {
         let at = format!("{field}[{i}]");
         violations.extend(qualified_name(&at, finalizer));
         if finalizers[..i].contains(finalizer) {
-            violations.push(Violation::new(at, format!("{finalizer:?} is there twice")));
+            violations.push(Violation::new(at, format!("{:?} is there twice", brief(finalizer))));
         }
     }
     violations
@@ -82,9 +83,9 @@ fn qualified_name(field: &str, key: &str) -> Option<Violation> {
     if let Some(prefix) = prefix
         && (prefix.len() > PREFIX_MAX || prefix.split('.').any(|part| name("", part, NAME_MAX).is_some()))
     {
-        return Some(Violation::new(field, format!("prefix {prefix:?}: a host name, such as example.com")));
+        return Some(Violation::new(field, format!("prefix {:?}: a host name, such as example.com", brief(prefix))));
     }
-    (!is_word(word)).then(|| Violation::new(field, format!("key {word:?}: {WORD}")))
+    (!is_word(word)).then(|| Violation::new(field, format!("key {:?}: {WORD}", brief(word))))
 }
 
 fn is_word(word: &str) -> bool {

@@ -214,6 +214,35 @@ mod tests {
         command(Some(OsStr::new("a:1"))).debug_assert();
     }
 
+    /// One of a command's own that had the id of one of those would stand for it, in help and in what was said.
+    #[test]
+    fn every_option_that_all_commands_have_is_one_of_its_own() {
+        let mut all = command(None);
+        all.build();
+        let flags: Vec<clap::Arg> = all.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+        assert!(flags.len() > 5, "{flags:?}");
+        let mut found = Vec::new();
+        leaves(&all, "", &mut found);
+        for (leaf, _) in &found {
+            for flag in &flags {
+                let own = leaf.get_arguments().find(|arg| arg.get_id() == flag.get_id());
+                let name = leaf.get_bin_name().unwrap_or_default();
+                assert!(own.is_none_or(|own| own.get_long() == flag.get_long()), "{} of {name}", flag.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn a_servers_options_stand_under_the_heading_that_they_belong_to() {
+        let mut all = command(None);
+        all.build();
+        let server = all.find_subcommand("server").expect("there is one");
+        for arg in server.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let etcds = arg.get_long().is_some_and(|long| long.starts_with("etcd-"));
+            assert_eq!(arg.get_help_heading() == Some("For etcd"), etcds, "{}", arg.get_id());
+        }
+    }
+
     /// Every command that does something, with what its help says at the end, or that of the one above it.
     fn leaves(command: &clap::Command, above: &str, found: &mut Vec<(clap::Command, String)>) {
         let own = command.get_after_help().map(ToString::to_string).unwrap_or_else(|| above.to_owned());

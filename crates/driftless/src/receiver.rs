@@ -28,21 +28,21 @@ const ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 pub struct Tracing {
     /// A receiver of traces (OTLP over gRPC), say http://127.0.0.1:4317, as OTEL_EXPORTER_OTLP_ENDPOINT. Without one no
     /// spans are made.
-    #[arg(long = "otlp-endpoint", global = true, value_name = "URL", hide_short_help = true)]
+    #[arg(id = "otlp-endpoint", long = "otlp-endpoint", global = true, value_name = "URL", hide_short_help = true)]
     endpoint: Option<String>,
     /// For https: the certificate of the authority that signed the receiver's (PEM), as OTEL_EXPORTER_OTLP_CERTIFICATE.
-    #[arg(long = "otlp-ca", global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(id = "otlp-ca", long = "otlp-ca", global = true, value_name = "FILE", hide_short_help = true)]
     ca: Option<PathBuf>,
     /// The certificate to show to a receiver that asks for one, as OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE.
-    #[arg(long = "otlp-cert", global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(id = "otlp-cert", long = "otlp-cert", global = true, value_name = "FILE", hide_short_help = true)]
     certificate: Option<PathBuf>,
     /// Its key, as OTEL_EXPORTER_OTLP_CLIENT_KEY.
-    #[arg(long = "otlp-key", global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(id = "otlp-key", long = "otlp-key", global = true, value_name = "FILE", hide_short_help = true)]
     key: Option<PathBuf>,
     /// How many of the new traces are sampled, from 0 to 1; else as OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG say
     /// [default: 0.1].
     #[arg(
-        long = "trace-ratio",
+        id = "trace-ratio", long = "trace-ratio",
         env = "DRIFTLESS_TRACE_RATIO",
         global = true,
         value_parser = ratio,
@@ -50,10 +50,17 @@ pub struct Tracing {
     )]
     ratio: Option<f64>,
     /// What is declared by this call is sampled in any case.
-    #[arg(long = "trace", global = true, hide_short_help = true)]
+    #[arg(id = "trace", long = "trace", global = true, hide_short_help = true)]
     always: bool,
     /// Where people look at traces; {trace} stands for the id: http://127.0.0.1:16686/trace/{trace}.
-    #[arg(long = "trace-ui", env = "DRIFTLESS_TRACE_UI", global = true, value_name = "URL", hide_short_help = true)]
+    #[arg(
+        id = "trace-ui",
+        long = "trace-ui",
+        env = "DRIFTLESS_TRACE_UI",
+        global = true,
+        value_name = "URL",
+        hide_short_help = true
+    )]
     ui: Option<String>,
 }
 

@@ -37,24 +37,25 @@ pub struct Args {
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
-    etcd: Etcd,
-    #[command(flatten)]
     pages: PagesArgs,
     #[command(flatten)]
     pub logs: LogArgs,
+    // The last, since its heading holds for all that follows.
+    #[command(flatten)]
+    etcd: Etcd,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "For etcd")]
 pub struct Etcd {
     /// The authority that signed etcd's certificates (PEM); turns TLS on.
-    #[arg(long = "etcd-ca", value_name = "FILE")]
+    #[arg(id = "etcd-ca", long = "etcd-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// The certificate to show (PEM), where etcd asks for one.
-    #[arg(long = "etcd-cert", value_name = "FILE", requires_all = ["ca", "key"])]
+    #[arg(id = "etcd-cert", long = "etcd-cert", value_name = "FILE", requires_all = ["etcd-ca", "etcd-key"])]
     cert: Option<PathBuf>,
     /// The key of that certificate (PEM).
-    #[arg(long = "etcd-key", value_name = "FILE", requires = "cert")]
+    #[arg(id = "etcd-key", long = "etcd-key", value_name = "FILE", requires = "etcd-cert")]
     key: Option<PathBuf>,
 }
 

@@ -4,7 +4,8 @@
 //! little-endian: milliseconds since the Unix epoch, and the offset from which on. A record covers what was written within
 //! `TIMES_STEP` from its time; the last of `TIMES_MAX` covers all that follows.
 //!
-//! The tree is never made to wait for the disk, nor ended by it: what can't be written is dropped and counted.
+//! The tree is never made to wait for the disk, nor ended by it: what can't be written is dropped and counted. A line of its
+//! own says so where it's missing: before what is written next, or as soon as there is room, or at the end.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -31,7 +32,10 @@ pub struct Log {
     written: u64,
     rotate_at: u64,
     files: u32,
+    /// Bytes since the last that were written, of which the log doesn't tell yet.
     dropped: u64,
+    /// The last byte that was written ends no line.
+    in_line: bool,
     buffer: Box<[u8; BUFFER_BYTES]>,
 }
 
@@ -45,6 +49,7 @@ impl Log {
             rotate_at: rotate_at.max(1),
             files: files.max(1),
             dropped: 0,
+            in_line: false,
             buffer: Box::new([0; BUFFER_BYTES]),
         };
         log.reopen();
@@ -66,9 +71,7 @@ impl Log {
     }
 
     fn keep(&mut self, length: usize) {
-        if self.file.is_none() {
-            self.reopen();
-        }
+        self.fill_hole();
         let split = self.split(length);
         self.write(0, split);
         if self.written >= self.rotate_at {
@@ -89,24 +92,53 @@ impl Log {
     }
 
     fn write(&mut self, from: usize, to: usize) {
-        let Some(file) = &mut self.file else {
-            self.dropped += (to - from) as u64;
-            return;
-        };
-        let mut rest = &self.buffer[from..to];
-        if self.dropped > 0 && !rest.is_empty() {
-            let note = format!("driftless: {} bytes could not be written and are lost\n", self.dropped);
-            match file.write_all(note.as_bytes()) {
-                Ok(()) => self.dropped = 0,
-                Err(_) => rest = &[],
+        // After a hole nothing is written before the note on it.
+        let rest = if self.has_hole() { &[] } else { &self.buffer[from..to] };
+        let mut taken = 0;
+        if let Some(file) = self.file.as_mut().filter(|_| !rest.is_empty()) {
+            if let Some(times) = &mut self.times {
+                times.note(self.written);
             }
+            taken = write_some(file, rest);
         }
-        if let Some(times) = self.times.as_mut().filter(|_| !rest.is_empty()) {
-            times.note(self.written);
+        if let Some(last) = rest[..taken].last() {
+            self.in_line = *last != b'\n';
         }
-        let taken = write_some(file, rest);
         self.written += taken as u64;
         self.dropped += (to - from - taken) as u64;
+    }
+
+    pub fn has_hole(&self) -> bool {
+        self.dropped > 0
+    }
+
+    /// Notes what was dropped, where there is room for that by now.
+    pub fn fill_hole(&mut self) {
+        if self.file.is_none() {
+            self.reopen();
+        }
+        let Some(file) = self.file.as_mut().filter(|_| self.dropped > 0) else { return };
+        let note = note(self.dropped, self.in_line);
+        if write_some(file, &note) == note.len() {
+            if let Some(times) = &mut self.times {
+                times.note(self.written);
+            }
+            self.written += note.len() as u64;
+            (self.dropped, self.in_line) = (0, false);
+        } else {
+            // Half a note is none. Should that fail, it's a line that the next one follows.
+            let _ = file.set_len(self.written);
+        }
+    }
+
+    /// Nothing comes any more: where there is no room for the note, it takes that of the last that was written.
+    pub fn finish(&mut self) {
+        self.fill_hole();
+        let Some(file) = self.file.as_mut().filter(|_| self.dropped > 0) else { return };
+        let kept = self.written.saturating_sub(note(u64::MAX, true).len() as u64);
+        if file.set_len(kept).is_ok() {
+            write_some(file, &note(self.dropped + (self.written - kept), true));
+        }
     }
 
     fn rotate(&mut self) {
@@ -129,7 +161,13 @@ impl Log {
         self.file = append("log");
         self.times = append("times").map(Times::new);
         self.written = self.file.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
+        self.in_line &= self.written > 0;
     }
+}
+
+fn note(dropped: u64, in_line: bool) -> Vec<u8> {
+    let begin = if in_line { "\n" } else { "" };
+    format!("{begin}driftless: {dropped} bytes could not be written and are lost\n").into_bytes()
 }
 
 /// How much of it could be written.

@@ -16,6 +16,9 @@ use crate::{
     tree,
 };
 
+/// How soon a log says that something is missing, once there is room.
+const HOLE_RETRY: Duration = Duration::from_secs(1);
+
 pub fn run(options: &Run) -> io::Result<()> {
     let signals = Signals::block()?;
     let alarm = Alarm::new()?;
@@ -44,6 +47,7 @@ pub fn run(options: &Run) -> io::Result<()> {
     let mut keeper = Keeper { options, child, signals, alarm, contact_until, stop: Stop::No, late: false, ended: None };
     keeper.keep(&pipe, &mut log);
     log.drain(&pipe);
+    log.finish();
     let ended = keeper.ended.expect("keep returns once the child has ended");
     let asked = !matches!(keeper.stop, Stop::No);
     exit.write(Outcome::Ended(ended), Around { asked, late: keeper.late, oom: tree::oom_killed(&options.cgroups) })?;
@@ -117,8 +121,12 @@ impl Keeper<'_> {
         let mut output = Some(pipe.as_raw_fd());
         self.alarm.set(self.deadline());
         while self.ended.is_none() && !self.overdue() {
+            let retry = log.has_hole().then_some(HOLE_RETRY);
             let [_, written, _] =
-                sys::poll([Some(self.signals.as_raw_fd()), output, Some(self.alarm.as_raw_fd())], None);
+                sys::poll([Some(self.signals.as_raw_fd()), output, Some(self.alarm.as_raw_fd())], retry);
+            if log.has_hole() {
+                log.fill_hole();
+            }
             if written && !log.drain(pipe) {
                 // Every writer closed it: it would be ready for ever.
                 output = None;

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod check;
+mod holes;
 mod killed;
 mod limits;
 mod logs;

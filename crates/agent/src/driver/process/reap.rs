@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Of passes that found nothing, until nothing is there: a process may be born behind the one that goes over them, and its
 /// parent may end before it's come to.
 const QUIET_PASSES: u32 = 2;
+/// Looks at whatever was born last, after a pass that missed something. A few milliseconds.
+const CHASE_LOOKS: u32 = 100;
 
 /// What a tree can be known by.
 pub struct Traces<M> {
@@ -41,25 +43,112 @@ impl<M: Fn(&[u8]) -> bool> Traces<M> {
 
 /// How many processes were killed; none where some are still there, or may be.
 pub fn kill_all(traces: &Traces<impl Fn(&[u8]) -> bool>) -> Option<usize> {
-    let mut killed = HashSet::new();
+    let mut search = Search { traces, strangers: HashMap::new(), killed: HashSet::new() };
     let mut quiet = 0;
     for _ in 0..PASSES_MAX {
-        let Look { found: left, unclear } = look(traces);
-        quiet = if left.is_empty() && !unclear { quiet + 1 } else { 0 };
+        quiet = if search.pass() { quiet + 1 } else { 0 };
         if quiet == QUIET_PASSES {
-            return Some(killed.len());
+            return Some(search.killed.len());
         }
         if let Some(group) = &traces.cgroup {
             let _ = fs::write(group.join("cgroup.kill"), "1");
         }
-        for (pid, stat) in left {
-            if kill(pid, stat) {
-                killed.insert((pid, stat.start));
-            }
-        }
         thread::sleep(PAUSE);
     }
     None
+}
+
+struct Search<'a, M> {
+    traces: &'a Traces<M>,
+    /// What was seen to be another's, by number and start: it won't be ours.
+    strangers: HashMap<i32, u64>,
+    killed: HashSet<(i32, u64)>,
+}
+
+impl<M: Fn(&[u8]) -> bool> Search<'_, M> {
+    /// Kills what it finds; true where there was nothing, and nothing that it might have been.
+    fn pass(&mut self) -> bool {
+        let mut table = HashMap::new();
+        let mut found: HashSet<i32> = self.traces.cgroup.as_deref().map(members).unwrap_or_default();
+        let mut missed = false;
+        for pid in newest_first() {
+            let (stat, look) = self.look_at(pid);
+            table.extend(stat.map(|stat| (pid, stat)));
+            found.extend((look == Look::Ours).then_some(pid));
+            missed |= look == Look::Missed;
+        }
+        // Only while the child itself is there is its number, and so its session's and group's, certainly not another's.
+        if let Some(child) = self.traces.child.as_ref().filter(|c| is_alive(c, &table)) {
+            let ours = |pid: i32, s: &Stat| pid == child.pid || s.session == child.pid || s.group == child.pid;
+            found.extend(table.iter().filter(|(pid, s)| ours(**pid, s)).map(|(pid, _)| *pid));
+        }
+        descend(&mut found, &table);
+        let left: Vec<(i32, Stat)> = found.into_iter().filter_map(|pid| Some((pid, *table.get(&pid)?))).collect();
+        left.iter().for_each(|(pid, stat)| self.kill(*pid, *stat));
+        if missed {
+            self.chase();
+        }
+        left.is_empty() && !missed
+    }
+
+    /// What was missed may be another one each time that it's come to: only who looks at nothing else keeps pace.
+    fn chase(&mut self) {
+        for _ in 0..CHASE_LOOKS {
+            if last_born().is_some_and(|pid| self.look_at(pid).1 == Look::Ours) {
+                return;
+            }
+        }
+    }
+
+    /// Killed at once where it's ours: it may be on its way to be another one.
+    fn look_at(&mut self, pid: i32) -> (Option<Stat>, Look) {
+        // A zombie runs nothing any more, and whoever is its parent has to see to it.
+        let Some(stat) = identity::stat(pid).filter(|stat| !stat.zombie) else { return (None, self.gone(pid)) };
+        if self.strangers.get(&pid) == Some(&stat.start) {
+            return (Some(stat), Look::Others);
+        }
+        let look = match whose(pid, &self.traces.is_mark) {
+            Whose::Ours => {
+                self.kill(pid, stat);
+                Look::Ours
+            }
+            Whose::Unclear => Look::Missed,
+            Whose::Nobodys | Whose::Strangers if !is_still(pid, stat) => self.gone(pid),
+            Whose::Nobodys => Look::Others,
+            Whose::Strangers => {
+                self.strangers.insert(pid, stat.start);
+                Look::Others
+            }
+        };
+        (Some(stat), look)
+    }
+
+    /// It ended before it could be asked whose it is, and may have left another one. A control group would know that one.
+    fn gone(&mut self, pid: i32) -> Look {
+        let new = self.strangers.insert(pid, GONE).is_none();
+        if new && self.traces.cgroup.is_none() { Look::Missed } else { Look::Others }
+    }
+
+    fn kill(&mut self, pid: i32, stat: Stat) {
+        if kill(pid, stat) {
+            self.killed.insert((pid, stat.start));
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Ours,
+    Others,
+    /// It could not be told.
+    Missed,
+}
+
+/// The start of what wasn't seen to have one.
+const GONE: u64 = u64::MAX;
+
+fn is_still(pid: i32, seen: Stat) -> bool {
+    identity::stat(pid).is_some_and(|now| now.start == seen.start && !now.zombie)
 }
 
 /// Held first, then compared: a number that was given to another meanwhile is left alone.
@@ -67,33 +156,6 @@ fn kill(pid: i32, seen: Stat) -> bool {
     let held = Pid::from_raw(pid).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
     let same = identity::stat(pid).is_some_and(|now| now.start == seen.start);
     held.filter(|_| same).is_some_and(|held| pidfd_send_signal(held, Signal::KILL).is_ok())
-}
-
-/// What one pass saw.
-struct Look {
-    found: Vec<(i32, Stat)>,
-    /// Of some process it could not be told whose it is.
-    unclear: bool,
-}
-
-fn look(traces: &Traces<impl Fn(&[u8]) -> bool>) -> Look {
-    let table = processes();
-    let mut found: HashSet<i32> = traces.cgroup.as_deref().map(members).unwrap_or_default();
-    // Only while the child itself is there is its number, and so its session's and group's, certainly not another's.
-    if let Some(child) = traces.child.as_ref().filter(|c| is_alive(c, &table)) {
-        let ours = |pid: i32, s: &Stat| pid == child.pid || s.session == child.pid || s.group == child.pid;
-        found.extend(table.iter().filter(|(pid, s)| ours(**pid, s)).map(|(pid, _)| *pid));
-    }
-    let mut unclear = false;
-    for pid in table.keys() {
-        match marked(*pid, &traces.is_mark) {
-            Some(true) => drop(found.insert(*pid)),
-            Some(false) => {}
-            None => unclear = true,
-        }
-    }
-    descend(&mut found, &table);
-    Look { found: found.into_iter().filter_map(|pid| Some((pid, *table.get(&pid)?))).collect(), unclear }
 }
 
 fn is_alive(child: &Identity, table: &HashMap<i32, Stat>) -> bool {
@@ -117,19 +179,42 @@ fn members(group: &Path) -> HashSet<i32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// None: not to be told now, since it's about to run another program.
-fn marked(pid: i32, is_mark: impl Fn(&[u8]) -> bool) -> Option<bool> {
-    let environment = identity::environment(pid)?;
-    Some(environment.split(|b| *b == 0).any(is_mark))
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Ours,
+    /// Its environment says so.
+    Strangers,
+    /// It has none, or is gone.
+    Nobodys,
+    /// Not to be told now, since it's about to run another program.
+    Unclear,
 }
 
-/// All that live: a zombie runs nothing any more, and whoever is its parent has to see to it.
-fn processes() -> HashMap<i32, Stat> {
+fn whose(pid: i32, is_mark: impl Fn(&[u8]) -> bool) -> Whose {
+    match identity::environment(pid) {
+        None => Whose::Unclear,
+        Some(environment) if environment.is_empty() => Whose::Nobodys,
+        Some(environment) if environment.split(|b| *b == 0).any(is_mark) => Whose::Ours,
+        Some(_) => Whose::Strangers,
+    }
+}
+
+/// What is there, the latest to be born first: those that live for a moment only are come to in that moment.
+fn newest_first() -> Vec<i32> {
+    // As many as there are at most (`PID_MAX_LIMIT`).
+    const NUMBERS: i32 = 1 << 22;
+    let me = std::process::id() as i32;
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let me = std::process::id() as i32;
-    let all = pids.filter(|pid| *pid != me).filter_map(|pid| Some((pid, identity::stat(pid)?)));
-    all.filter(|(_, stat)| !stat.zombie).collect()
+    let mut pids: Vec<i32> = pids.filter(|pid| *pid != me).collect();
+    let last = last_born().unwrap_or(NUMBERS);
+    pids.sort_unstable_by_key(|pid| (last - pid).rem_euclid(NUMBERS));
+    pids
+}
+
+/// Whose number was given last, to a process or a thread.
+fn last_born() -> Option<i32> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next_back()?.parse().ok()
 }
 
 #[cfg(test)]

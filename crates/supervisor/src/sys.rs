@@ -75,7 +75,9 @@ pub fn default_signals() {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-        for signal in [libc::SIGPIPE, libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGCHLD] {
+        // Whoever started the agent may have had it ignore any (as shells do of what they put behind them). Those that can't
+        // be ignored are refused, which changes nothing.
+        for signal in 1..=libc::SIGRTMAX() {
             libc::signal(signal, libc::SIG_DFL);
         }
     }

@@ -162,3 +162,21 @@ async fn forgetting_leaves_nothing_but_the_logs() {
     let kept = world.path("data/logs").join(format!("default_web_{}", launch.id.uid)).join("1.log.0");
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "kept\n");
 }
+
+/// As where a shell put the agent behind itself.
+#[tokio::test]
+async fn no_signal_is_ignored_or_blocked_by_inheritance() {
+    let mut world = World::new();
+    let (wrapper, supervisor) = (world.path("wrapper"), env!("CARGO_BIN_EXE_driftless-supervisor"));
+    let text = format!("#!/bin/sh\ntrap '' HUP INT QUIT USR1 USR2 ALRM TTIN TTOU TSTP\nexec {supervisor} \"$@\"\n");
+    std::fs::write(&wrapper, text).unwrap();
+    std::fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    world.supervisor = Some(wrapper);
+    let launch = command(&["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]);
+    exit(world.driver().start(launch.clone()).await.unwrap()).await;
+    let log = std::fs::read_to_string(world.instance(&launch).join("runs/1/log")).unwrap();
+    let masks: Vec<u64> = log.lines().map(|l| u64::from_str_radix(l[8..].trim(), 16).unwrap()).collect();
+    // 32 and 33 are the C library's own, which lets nobody touch them.
+    let others = !(0b11 << 31);
+    assert_eq!(masks.iter().map(|mask| mask & others).collect::<Vec<_>>(), [0, 0], "{log}");
+}

@@ -81,6 +81,33 @@ async fn a_lost_supervisors_tree_is_cleaned_by_its_marks() {
     a_lost_supervisors_tree_is_cleaned(World::without_cgroups()).await;
 }
 
+/// As what runs containers does.
+#[tokio::test]
+async fn groups_that_a_run_made_below_its_own_go_with_it() {
+    let world = World::new();
+    let launch = script("exec sleep 60");
+    let Some(group) = world.config().cgroups.group(&launch.id.uid, 1) else {
+        eprintln!("not run: no control group can be made here");
+        return;
+    };
+    for destroyed in [false, true] {
+        let driver = world.driver();
+        let started = driver.start(launch.clone()).await.unwrap();
+        std::fs::create_dir_all(group.join("a/b")).unwrap();
+        std::fs::write(group.join("a/b/cgroup.procs"), started.pid.to_string()).unwrap();
+        let pid = started.pid as i32;
+        if destroyed {
+            driver.stop(&launch.id, Stop::Destroy).await.unwrap();
+            assert_eq!(ended(started).await, Ended::Broken);
+            driver.clean(&launch.id).await.unwrap();
+        } else {
+            stop(&driver, &launch, started).await;
+        }
+        assert!(!is_alive(pid) && !group.exists());
+        driver.forget(&launch.id).await.unwrap();
+    }
+}
+
 /// Longer than the kernel keeps, which cuts it in the midst of a letter: what it says of the process is no UTF-8 then.
 const LONG_NAME: &str = "службаоплаты";
 

@@ -4,7 +4,7 @@
 //! A group is used for one run only: a kernel may hold it against the next one that its members were killed once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs, io,
     path::{Path, PathBuf},
 };
@@ -149,11 +149,28 @@ impl Root {
         })
     }
 
-    /// Only empty groups go.
+    /// Only empty groups go, with those that the run made below them.
     pub fn remove(&self, uid: &str, run: u64) {
         let roots = self.unified.iter().chain(self.controllers.values().map(|(root, _)| root));
-        roots.for_each(|root| drop(fs::remove_dir(root.join(leaf(uid, run)))));
+        let groups = roots.flat_map(|root| with_below(root.join(leaf(uid, run))));
+        groups.for_each(|group| drop(fs::remove_dir(group)));
     }
+}
+
+/// A group and all below it, which come first. What isn't there has none.
+fn with_below(group: PathBuf) -> Vec<PathBuf> {
+    let entries = fs::read_dir(&group).into_iter().flatten().flatten();
+    let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut groups: Vec<PathBuf> = below.flat_map(|entry| with_below(entry.path())).collect();
+    groups.push(group);
+    groups
+}
+
+/// The processes in a group and below it.
+pub fn members(group: &Path) -> HashSet<i32> {
+    let lists = with_below(group.into()).into_iter().map(|group| group.join("cgroup.procs"));
+    let texts = lists.filter_map(|list| fs::read_to_string(list).ok());
+    texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()).collect()
 }
 
 /// What limits swap: of version 1 together with memory, of version 2 alone. Kernels may have neither.

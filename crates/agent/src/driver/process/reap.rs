@@ -8,14 +8,17 @@
 use std::{
     collections::{HashMap, HashSet},
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     thread,
     time::Duration,
 };
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::identity::{self, Identity, Stat};
+use super::{
+    cgroup,
+    identity::{self, Identity, Stat},
+};
 
 /// Passes over the processes; what even SIGKILL hasn't ended by then hangs in the kernel.
 const PASSES_MAX: u32 = 200;
@@ -69,7 +72,7 @@ impl<M: Fn(&[u8]) -> bool> Search<'_, M> {
     /// Kills what it finds; true where there was nothing, and nothing that it might have been.
     fn pass(&mut self) -> bool {
         let mut table = HashMap::new();
-        let mut found: HashSet<i32> = self.traces.cgroup.as_deref().map(members).unwrap_or_default();
+        let mut found: HashSet<i32> = self.traces.cgroup.as_deref().map(cgroup::members).unwrap_or_default();
         let mut missed = false;
         for pid in newest_first() {
             let (stat, look) = self.look_at(pid);
@@ -172,11 +175,6 @@ fn descend(found: &mut HashSet<i32>, table: &HashMap<i32, Stat>) {
         }
         found.extend(next);
     }
-}
-
-fn members(group: &Path) -> HashSet<i32> {
-    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -127,6 +127,11 @@ pub trait Kind: Send + Sync {
         Vec::new()
     }
 
+    /// The newest generation of something that it uses of which its status speaks. None where the status doesn't say.
+    fn has_seen(&self, _resource: &v1::Resource, _used: &Key) -> Option<i64> {
+        None
+    }
+
     /// The kinds whose resources may use one of this kind, in the same namespace.
     fn users(&self) -> &'static [&'static str] {
         &[]

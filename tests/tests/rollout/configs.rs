@@ -37,6 +37,27 @@ fn a_changed_config_is_planned_and_rolled_out() {
     assert!(logs.contains("painted blue"), "{logs}");
 }
 
+/// Its status said ready all the time, of the Config from before.
+#[test]
+fn whoever_waits_for_a_config_waits_for_those_that_use_it() {
+    let cluster = Cluster::start();
+    let both = |color: &str| format!("{}---\n{SERVICE}", config(color));
+    cluster.apply_with(both("red").as_bytes(), &["--wait", "--timeout", "60s"]).ok();
+    let logs = |cluster: &Cluster, color: &str| {
+        let instances: Vec<_> = cluster.instances("web").into_iter().filter(|i| !i.deleting).collect();
+        assert_eq!(instances.len(), 3, "{instances:?}");
+        for instance in &instances {
+            let logs = cluster.run(&["logs", &instance.name]).ok().stdout;
+            assert!(logs.contains(&format!("painted {color}")), "{}: {logs}", instance.name);
+        }
+    };
+    for (color, manifest) in [("blue", config("blue")), ("green", both("green")), ("white", config("white"))] {
+        let done = cluster.apply_with(manifest.as_bytes(), &["--wait", "--timeout", "60s"]).ok();
+        assert!(done.stdout.ends_with("service/web ready\n"), "{}", done.stdout);
+        logs(&cluster, color);
+    }
+}
+
 #[test]
 fn a_config_in_use_is_not_deleted_by_mistake() {
     let cluster = Cluster::start();

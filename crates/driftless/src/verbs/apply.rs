@@ -1,7 +1,7 @@
 //! `driftless apply`: declares what is in files. Everything is read and admitted before anything is written.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::Read,
     path::{Path, PathBuf},
@@ -18,6 +18,7 @@ use model::{Key, Revision};
 
 use super::{
     plan,
+    users::{self, Used},
     wait::{self, Failure, Waiting},
 };
 use crate::{
@@ -57,7 +58,7 @@ pub struct Args {
     /// Only if the one resource declared is at this revision (0: doesn't exist yet); else exit with 4.
     #[arg(long, value_name = "REVISION")]
     expected_revision: Option<i64>,
-    /// Wait until everything declared is ready. A rollout that missed its progress deadline, or was rolled back, ends the
+    /// Wait until everything declared is ready, and so is what uses a Config that changed. A rollout that missed its progress deadline, or was rolled back, ends the
     /// wait with 7.
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
@@ -84,8 +85,15 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         Some(Revision(metadata.revision))
     });
     let failure = Failure::Ends(changed.max().unwrap_or(Revision::ZERO));
-    let waiting = Waiting { hold: args.hold, failure, ..Waiting::rollout(args.timeout) };
-    wait::until(client, acting.into_iter().filter_map(|one| one.resource).collect(), &waiting).await
+    let used = others.iter().filter_map(|one| one.resource.as_ref()).map(Used::of).collect();
+    let waiting = Waiting { hold: args.hold, failure, used, ..Waiting::rollout(args.timeout) };
+    let mut awaited: Vec<v1::Resource> = acting.into_iter().filter_map(|one| one.resource).collect();
+    for change in others.iter().filter(|one| one.outcome() != v1::Outcome::Unchanged) {
+        let known: BTreeSet<Key> = awaited.iter().map(key).collect();
+        let users = users::of(client, &key_of(change)).await?;
+        awaited.extend(users.into_iter().filter(|user| !known.contains(&key(user))));
+    }
+    wait::until(client, awaited, &waiting).await
 }
 
 async fn declared(client: &Client, args: &Args) -> anyhow::Result<Vec<v1::Applied>> {

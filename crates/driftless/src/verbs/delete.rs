@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use api::v1;
-use model::{Filter, Key};
+use model::Key;
 
 use super::{
-    apply, get,
+    apply, users,
     wait::{self, Waiting},
 };
 use crate::{
@@ -70,7 +70,9 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         return Err(Trouble::Usage("say what to delete: KIND NAME, or -f FILE".into()).into());
     }
     for key in &keys {
-        let users = users(client, key, &keys).await?;
+        // A courtesy to whoever types this: a service whose Config is gone waits for another.
+        let all = users::of(client, key).await?;
+        let users: Vec<Key> = all.iter().map(apply::key).filter(|user| !keys.contains(user)).collect();
         match (users.is_empty(), args.force) {
             (true, _) => {}
             (false, true) => output::say(&format!("warning: {}", used_by(key, &users))),
@@ -94,20 +96,6 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         return output::print(&names.collect::<String>());
     }
     wait::until(client, going, &Waiting::new(Goal::Deleted, args.timeout)).await
-}
-
-/// Who can't do without it, and stays. A courtesy to whoever types this: a service whose Config is gone waits for another.
-async fn users(client: &Client, key: &Key, going: &[Key]) -> anyhow::Result<Vec<Key>> {
-    let mut users = Vec::new();
-    for kind in kinds::kind(key.kind()).map(|kind| kind.users()).unwrap_or_default() {
-        let Some(user) = kinds::kind(kind) else { continue };
-        let filter = Filter { namespace: key.namespace().into(), ..Filter::kind(kind) };
-        let (resources, _) = get::all(client, filter).await?;
-        let uses = |resource: &&v1::Resource| user.uses(resource).iter().any(|(_, used)| used == key);
-        let stays = |resource: &&v1::Resource| resource.metadata.as_ref().is_none_or(|m| m.deletion_time.is_none());
-        users.extend(resources.iter().filter(uses).filter(stays).map(apply::key).filter(|user| !going.contains(user)));
-    }
-    Ok(users)
 }
 
 fn used_by(key: &Key, users: &[Key]) -> String {

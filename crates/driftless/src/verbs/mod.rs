@@ -14,5 +14,6 @@ pub mod replay;
 pub mod rollout;
 pub mod scale;
 pub mod trace;
+pub mod users;
 pub mod wait;
 pub mod why;

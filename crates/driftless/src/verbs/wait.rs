@@ -8,7 +8,7 @@ use futures::StreamExt;
 use model::{Filter, Key, Revision, Time};
 use tokio::time::{Instant, sleep_until};
 
-use super::apply;
+use super::{apply, users::Used};
 use crate::{
     client::Client,
     exit::Trouble,
@@ -49,6 +49,8 @@ pub struct Waiting {
     pub hold: Hold,
     pub timeout: Duration,
     pub failure: Failure,
+    /// A status that speaks of an older one of these says nothing of what is waited for.
+    pub used: Vec<Used>,
 }
 
 /// What becomes of the wait when a controller judges that what is declared won't come about by itself.
@@ -69,7 +71,15 @@ impl Failure {
 impl Waiting {
     /// Patiently, without a hold.
     pub fn new(goal: Goal, timeout: Duration) -> Self {
-        Self { goal, hold: Hold::default(), timeout, failure: Failure::MayHeal }
+        Self { goal, hold: Hold::default(), timeout, failure: Failure::MayHeal, used: Vec::new() }
+    }
+
+    /// What its status doesn't speak of yet, in words.
+    fn outdated(&self, resource: &v1::Resource) -> Option<String> {
+        self.used.iter().find_map(|used| {
+            let (name, declared, seen) = (words::short(&used.key), used.generation, used.outdated(resource)?);
+            Some(format!("generation {declared} of {name} is not yet looked at (the status is of {seen})"))
+        })
     }
 
     /// Until a rollout is complete, or has failed.
@@ -141,25 +151,29 @@ impl Held {
 }
 
 async fn wait(client: &Client, mut wanted: BTreeMap<Key, Wanted>, waiting: &Waiting) -> anyhow::Result<()> {
-    let (goal, timeout) = (&waiting.goal, waiting.timeout);
+    let timeout = waiting.timeout;
     let mut progress = Progress::start();
     let met = tokio::time::timeout(timeout, follow(client, &mut wanted, waiting, &mut progress)).await;
     progress.end();
     match met {
         Ok(result) => result,
         Err(_) => {
-            let reasons: Vec<String> = wanted.iter().map(|(key, wanted)| unmet(key, wanted, goal)).collect();
+            let reasons: Vec<String> = wanted.iter().map(|(key, wanted)| unmet(key, wanted, waiting)).collect();
             Err(Trouble::TimedOut(format!("timed out after {timeout:?}: {}", reasons.join("; "))).into())
         }
     }
 }
 
-fn unmet(key: &Key, wanted: &Wanted, goal: &Goal) -> String {
+fn unmet(key: &Key, wanted: &Wanted, waiting: &Waiting) -> String {
     let name = words::short(key);
     match &wanted.seen {
-        Some(resource) => format!("{name} {}", standing::words(resource, goal)),
+        Some(resource) => format!("{name} {}", told(resource, waiting)),
         None => format!("{name} was not seen"),
     }
+}
+
+fn told(resource: &v1::Resource, waiting: &Waiting) -> String {
+    waiting.outdated(resource).unwrap_or_else(|| standing::words(resource, &waiting.goal))
 }
 
 /// Until nothing is wanted any more.
@@ -244,7 +258,11 @@ fn put(
     }
     want.uid = metadata.uid;
     let shown = vouched.show(resource.clone());
-    progress.show(&words::short(&key), &standing::words(&shown, goal));
+    progress.show(&words::short(&key), &told(&shown, waiting));
+    if waiting.outdated(&shown).is_some() {
+        (want.held, want.seen) = (None, Some(resource));
+        return Ok(());
+    }
     if let Some(failed) = failed(&shown).filter(|_| waiting.failure.ends(metadata.revision)) {
         return Err(failed.into());
     }

@@ -32,6 +32,8 @@ const ENV_MAX: usize = 200;
 const PORTS_MAX: usize = 32;
 /// Bytes of one argument or environment value; Linux refuses 128 KiB and more.
 const TEXT_MAX: usize = 100 * 1024;
+/// Configs of one service: each is named in its status, too.
+const CONFIGS_MAX: usize = 100;
 /// Names without a variable that are warned of.
 const UNSET_TOLD: usize = 5;
 const LOST_AFTER: Duration = Duration::from_secs(30);
@@ -61,6 +63,12 @@ fn sensible(spec: &v1::ServiceSpec) -> Vec<Violation> {
     let mut check = Checker::default();
     check_variables(&mut check, &template.ports);
     check_requests(&mut check, &template.resources.unwrap_or_default());
+    let configs = template.env_from.len();
+    check.require(
+        configs <= CONFIGS_MAX,
+        "spec.template.env_from",
+        format!("names {configs} Configs; at most {CONFIGS_MAX}: put what belongs together into one"),
+    );
     check.violations.into_iter().chain(long_enough(spec)).collect()
 }
 

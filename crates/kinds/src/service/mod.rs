@@ -161,6 +161,11 @@ impl Kind for ServiceKind {
         from.map(|from| ("spec.template.env_from", Key::new(config::KIND, &namespace, &from.config))).collect()
     }
 
+    fn has_seen(&self, resource: &v1::Resource, used: &Key) -> Option<i64> {
+        let status: v1::ServiceStatus = typed("status", resource.status.as_ref()).ok()?;
+        status.observed_configs.get(used.name()).copied().filter(|_| used.kind() == config::KIND)
+    }
+
     fn proof(&self, resource: &v1::Resource) -> Duration {
         let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
         if spec.replicas == Some(0) { Duration::ZERO } else { instance::proof(spec.template.as_ref()) }

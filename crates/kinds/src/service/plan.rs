@@ -10,7 +10,10 @@
 //!
 //! It is the only place that stops instances voluntarily, so the disruption budget is debited here and nowhere else.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::v1;
 use model::{Decision, Draft, Key, Move, Next, Step, Until, Why};
@@ -201,6 +204,7 @@ fn blocked(view: &View<'_>, item: &Item, service: &Service, why: Why) -> Decisio
         version: String::new(),
         template: v1::InstanceTemplate::default(),
         declared: String::new(),
+        configs: BTreeMap::new(),
     };
     let fleet = Fleet::of(view, item, service, &unknown);
     if item.deleting() {

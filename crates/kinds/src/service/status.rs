@@ -47,6 +47,7 @@ pub fn of(
         last_good: last_good(service, target, complete),
         rolled_back,
         rolled_back_because: because,
+        observed_configs: target.configs.clone(),
     }
 }
 

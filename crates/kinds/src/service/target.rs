@@ -1,6 +1,8 @@
 //! What instances should be made of now: the declared template with its Configs, or the last good one after a failed
 //! rollout was given up.
 
+use std::collections::BTreeMap;
+
 use api::v1;
 use model::{Key, Time, Why};
 use prost::Message;
@@ -17,6 +19,8 @@ pub struct Target {
     pub template: v1::InstanceTemplate,
     /// Of what is declared; differs from `hash` after a rollback.
     pub declared: String,
+    /// Generations of the Configs that `declared` covers, by name.
+    pub configs: BTreeMap<String, i64>,
 }
 
 impl Target {
@@ -29,6 +33,7 @@ impl Target {
                 version: good.version.clone(),
                 template: good.template.clone().unwrap_or_default(),
                 declared: declared.hash,
+                configs: declared.configs,
             }),
             None => Ok(declared),
         }
@@ -43,7 +48,7 @@ impl Target {
 fn declared(view: &View<'_>, item: &Item, service: &Service) -> Result<Target, Why> {
     let mut template = service.template.clone();
     let mut identity = item.metadata().template_hash.clone();
-    let mut env = std::collections::BTreeMap::new();
+    let (mut env, mut configs) = (BTreeMap::new(), BTreeMap::new());
     for from in &template.env_from {
         let key = Key::new(config::KIND, item.key.namespace(), &from.config);
         let Some((config, data)) = view.world.get(&key).and_then(|c| Some((c, c.body::<v1::ConfigSpec>()?))) else {
@@ -52,6 +57,7 @@ fn declared(view: &View<'_>, item: &Item, service: &Service) -> Result<Target, W
         };
         identity =
             format!("{:010x}", xxh3_64(format!("{identity}\0{}", config.metadata().template_hash).as_bytes()) >> 24);
+        configs.insert(from.config.clone(), config.metadata().generation);
         env.extend(data.data.iter().map(|(name, value)| (format!("{}{name}", from.prefix), value.clone())));
     }
     env.extend(std::mem::take(&mut template.env));
@@ -63,7 +69,8 @@ fn declared(view: &View<'_>, item: &Item, service: &Service) -> Result<Target, W
         );
         return Err(Why::new("TemplateTooLarge", words));
     }
-    Ok(Target { declared: identity.clone(), hash: identity, version: service.version.clone(), template })
+    let version = service.version.clone();
+    Ok(Target { declared: identity.clone(), hash: identity, version, template, configs })
 }
 
 /// How the rollout to the target goes, as of this look.

@@ -237,18 +237,21 @@ fn what_contradicts_itself_is_refused_of_what_is_declared_from_now_on() {
     let mut spec = service_spec(1, 1, 0);
     let template = spec.template.as_mut().unwrap();
     template.ports = vec![port("a-b"), port("c"), port("A_b")];
+    template.env_from = vec![v1::EnvFrom { config: "c".into(), ..Default::default() }; 101];
     template.resources =
         Some(v1::Resources { requests: Some(amounts("2", "1Gi", 5)), limits: Some(amounts("500m", "512Mi", 9)) });
     expect![[r#"
         spec.template.ports[2].name: "a-b" and "A_b" would both be PORT_A_B in the environment; rename one
         spec.template.resources.requests.cpu: 2 is more than the limit, 500m; lower it, or raise limits.cpu
         spec.template.resources.requests.memory: 1Gi is more than the limit, 512Mi; lower it, or raise limits.memory
-        spec.template.resources.requests.pids: nothing reserves processes, they can only be limited; write it under limits"#]]
+        spec.template.resources.requests.pids: nothing reserves processes, they can only be limited; write it under limits
+        spec.template.env_from: names 101 Configs; at most 100: put what belongs together into one"#]]
     .assert_eq(&violations(&spec));
     assert!(super::admit::service(&spec).is_ok(), "what was stored before is still acted on");
 
     let template = spec.template.as_mut().unwrap();
     template.ports.pop();
+    template.env_from.pop();
     template.resources =
         Some(v1::Resources { requests: Some(amounts("0.5", "1Gi", 0)), limits: Some(amounts("500m", "", 9)) });
     assert_eq!(violations(&spec), "admitted", "what isn't limited has no bound");
@@ -441,11 +444,15 @@ fn a_config_is_part_of_the_template() {
         ],
     );
     let mut names = Vec::new();
-    for hash in ["one", "two"] {
+    for (hash, generation) in [("one", 1), ("two", 2)] {
         let data = [("A", "1"), ("B", "2")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        let metadata = v1::Metadata { template_hash: hash.into(), ..metadata(crate::config::KIND, "settings") };
+        let metadata =
+            v1::Metadata { template_hash: hash.into(), generation, ..metadata(crate::config::KIND, "settings") };
         put(&mut world, metadata, crate::any(crate::config::SPEC, &v1::ConfigSpec { data }), None);
-        let Next::Do(step, _) = plan(&world, &Services, &key()).next else { panic!("should create") };
+        let decision = plan(&world, &Services, &key());
+        let status = v1::ServiceStatus::decode(decision.status.unwrap().value.as_slice()).unwrap();
+        assert_eq!(status.observed_configs, [("settings".to_owned(), generation)].into());
+        let Next::Do(step, _) = decision.next else { panic!("should create") };
         let model::Move::Create(draft) = &step.moves[0] else { panic!("should create") };
         let made = v1::InstanceSpec::decode(draft.spec.value.as_slice()).unwrap();
         let env = made.template.unwrap().env;

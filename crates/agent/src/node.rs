@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::v1;
+use kinds::node::{CONFIRMED, DRIVER_WORKS};
 use model::{Time, condition};
 use serde::{Deserialize, Serialize};
 
@@ -113,21 +114,28 @@ impl Unconfirmed {
             _ => ("are", "they run", "they are"),
         };
         let instances = kinds::count(*instances, "instance");
-        let unknown = format!("(incarnation {incarnation}) and doesn't know {instances} that {are} here");
+        let unknown = format!("doesn't know {instances} that {are} here");
         let until = format!("{they_run} on until somebody vouches for it (driftless node confirm {node})");
         let (reason, message) = match doubt {
-            Doubt::OtherIncarnation => {
-                ("OtherIncarnation", format!("the store is another one than before {unknown}; {until}"))
-            }
-            Doubt::MostMissing => {
-                ("MostMissing", format!("the store misses most of what it assigned here {unknown}; {until}"))
-            }
+            Doubt::OtherIncarnation => (
+                "OtherIncarnation",
+                format!("the store is another one than before (incarnation {incarnation}) and {unknown}; {until}"),
+            ),
+            Doubt::MostMissing => (
+                "MostMissing",
+                format!(
+                    "the store (incarnation {incarnation}) misses most of what it assigned here: it {unknown}; {until}"
+                ),
+            ),
             Doubt::Resolved => (
                 "StoppingStrays",
-                format!("somebody vouched for the store {unknown}; {they_are} being stopped, at most half at a time"),
+                format!(
+                    "somebody vouched for the store (incarnation {incarnation}), which {unknown}; {they_are} being \
+                     stopped, at most half at a time"
+                ),
             ),
         };
-        condition("Confirmed", Some(false), reason, message)
+        condition(CONFIRMED, Some(false), reason, message)
     }
 }
 
@@ -143,7 +151,7 @@ impl Node {
         conditions.extend(self.unconfirmed.as_ref().map(|unconfirmed| unconfirmed.condition(&self.name)));
         let forgetful = self.forgetful.as_ref().map(|why| ("CannotWrite", why));
         if let Some((reason, why)) = forgetful.or_else(|| self.trouble.as_ref().map(|why| ("Trouble", why))) {
-            conditions.push(condition("DriverWorks", Some(false), reason, why));
+            conditions.push(condition(DRIVER_WORKS, Some(false), reason, why));
         }
         v1::NodeStatus {
             observed_generation: 0,

@@ -62,11 +62,15 @@ pub enum Targets {
     Keys(Vec<Key>),
 }
 
-/// Reads `KIND`, `KIND,KIND`, `all`, `KIND NAME...` and `KIND/NAME...`.
+/// Reads `KIND`, `KIND,KIND`, `all`, `KIND NAME...` and `KIND/NAME...`; a kind before the latter is one word too many, but
+/// means the same.
 pub fn targets(words: &[String], namespace: &str) -> Result<Targets, Trouble> {
     let Some((first, names)) = words.split_first() else {
         return Err(Trouble::Usage("say of what kind: services, instances, nodes, ..., or all".into()));
     };
+    if names.iter().any(|name| name.contains('/')) && !first.contains('/') {
+        return kind(first).and_then(|kind| of_one_kind(kind, names, namespace)).map(Targets::Keys);
+    }
     if words.iter().any(|w| w.contains('/')) {
         return words.iter().map(|w| slashed(w, namespace)).collect::<Result<_, _>>().map(Targets::Keys);
     }
@@ -84,8 +88,16 @@ pub fn targets(words: &[String], namespace: &str) -> Result<Targets, Trouble> {
 fn slashed(word: &str, namespace: &str) -> Result<Key, Trouble> {
     match word.split_once('/') {
         Some((k, name)) if !name.is_empty() && !name.contains('/') => Ok(key(kind(k)?, namespace, name)),
-        _ => Err(Trouble::Usage(format!("{:?} should be KIND/NAME", brief(word)))),
+        _ => {
+            let word = brief(word);
+            Err(Trouble::Usage(format!("{word:?} should be KIND/NAME; write KIND NAME..., or KIND/NAME for each")))
+        }
     }
+}
+
+/// As `get -o name` prints them, after the kind.
+fn of_one_kind(kind: &'static dyn Kind, names: &[String], namespace: &str) -> Result<Vec<Key>, Trouble> {
+    names.iter().map(|name| of_kind(kind, name, namespace)).collect()
 }
 
 fn key(kind: &'static dyn Kind, namespace: &str, name: &str) -> Key {
@@ -226,6 +238,7 @@ mod tests {
         assert_eq!(keyed("svc web api"), "Service/ns/web Service/ns/api");
         assert_eq!(keyed("svc/web node/n1"), "Service/ns/web Node/n1");
         assert_eq!(keyed("node n1"), "Node/n1");
+        assert_eq!(keyed("instance instance/a inst/b c"), "Instance/ns/a Instance/ns/b Instance/ns/c");
         assert!(keyed("all").contains("Instance"));
     }
 
@@ -238,8 +251,10 @@ mod tests {
         let listed = KINDS.iter().map(|k| k.info().plural).chain(PARTS.iter().map(|(_, names)| names[0]));
         assert!(listed.chain(["all"]).all(|name| all.contains(name)), "{all}");
         assert_eq!(keyed("svc,node web"), "names go with one kind; write KIND/NAME KIND/NAME for several");
-        assert_eq!(keyed("svc/"), "\"svc/\" should be KIND/NAME");
-        assert_eq!(keyed("svc/a/b"), "\"svc/a/b\" should be KIND/NAME");
+        assert_eq!(keyed("svc/"), "\"svc/\" should be KIND/NAME; write KIND NAME..., or KIND/NAME for each");
+        assert_eq!(keyed("svc/a b"), "\"b\" should be KIND/NAME; write KIND NAME..., or KIND/NAME for each");
+        assert_eq!(keyed("svc node/n1"), "\"node/n1\" should be the name of a service");
+        assert!(keyed("svc/a/b").starts_with("\"svc/a/b\" should be KIND/NAME"));
         assert!(single(&words("svc a b"), "ns").is_err());
         assert!(keys(&words("svc"), "ns").is_err());
     }

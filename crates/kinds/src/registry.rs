@@ -148,6 +148,12 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// What a user's change of its spec means, for the history: in plain words that follow its name. None where there's no
+    /// more to say than that it was declared.
+    fn told(&self, _before: &v1::Resource, _after: &v1::Resource) -> Option<String> {
+        None
+    }
+
     /// What an agent's report tells of it, for the history; without moving values. `after`: none where its record goes.
     fn news(&self, before: &v1::Resource, after: Option<&v1::Resource>) -> Why {
         changed_condition(before, after).unwrap_or_else(|| Why::new("Observed", "its status was reported"))

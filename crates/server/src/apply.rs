@@ -41,7 +41,8 @@ pub async fn apply(
             return Ok(plan.response(None));
         }
         let step = std::mem::take(&mut plan.step);
-        match step.commit(shared, &author, None, note(caller, &declared)).await {
+        let note = note(caller, &declared, plan.told.take());
+        match step.commit(shared, &author, None, note).await {
             Ok(revision) => return Ok(plan.response(Some(revision))),
             Err(Error::Conflict { key, message }) => {
                 let pinned = declared.iter().any(|one| one.key == key && one.expected.is_some());
@@ -56,9 +57,10 @@ pub async fn apply(
     }
 }
 
-fn note(caller: &Caller, declared: &[Declared]) -> Note {
+/// `told`: what its kind says of the change of the one that is declared.
+fn note(caller: &Caller, declared: &[Declared], told: Option<String>) -> Note {
     let message = match declared {
-        [one] => format!("{} declared", one.key),
+        [one] => format!("{} {}", one.key, told.as_deref().unwrap_or("declared")),
         many => format!("{} resources declared together", many.len()),
     };
     Note {
@@ -73,12 +75,14 @@ struct Plan {
     results: Vec<v1::Applied>,
     step: Step,
     reached: Revision,
+    /// Of the last one that changes, by its kind.
+    told: Option<String>,
 }
 
 impl Plan {
     fn of(shared: &Shared, step: Step, author: &Author, manager: Manager, declared: &[Declared]) -> Result<Self> {
         let (bases, reached) = bases(shared, declared);
-        let mut plan = Self { results: Vec::new(), step, reached };
+        let mut plan = Self { results: Vec::new(), step, reached, told: None };
         for one in declared {
             plan.add(shared, author, manager, &bases, (one, declared))?;
         }
@@ -97,10 +101,16 @@ impl Plan {
         check(one, manager, record)?;
         let (outcome, mut resource, kept) = match record {
             None => (v1::Outcome::Created, self.create(shared, author, bases, one)?, Vec::new()),
-            Some(record) => match declare::merge(author, one, manager, rights::read(&one.key, record)?)? {
-                (Merged::Unchanged(resource), kept) => (v1::Outcome::Unchanged, resource, kept),
-                (Merged::Updated(resource), kept) => (v1::Outcome::Updated, resource, kept),
-            },
+            Some(record) => {
+                let before = rights::read(&one.key, record)?;
+                match declare::merge(author, one, manager, before.clone())? {
+                    (Merged::Unchanged(resource), kept) => (v1::Outcome::Unchanged, resource, kept),
+                    (Merged::Updated(resource), kept) => {
+                        self.told = one.kind.told(&before, &resource);
+                        (v1::Outcome::Updated, resource, kept)
+                    }
+                }
+            }
         };
         let missing = missing(shared, declared, one.kind, &resource);
         if outcome != v1::Outcome::Unchanged {

@@ -241,8 +241,8 @@ fn note(caller: &Caller, news: &[(String, Why)]) -> Note {
         }
     }
     let words = |(why, names): &(&Why, Vec<&str>)| match names.as_slice() {
-        [name] => format!("{name} {}", why.message),
-        names => format!("{} resources {}", names.len(), why.message),
+        [name] => format!("{name}: {}", why.message),
+        names => format!("{} resources: {}", names.len(), why.message),
     };
     let mut message = match alike.as_slice() {
         // The entry names it.

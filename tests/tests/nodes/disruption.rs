@@ -95,7 +95,12 @@ fn a_drain_that_would_break_the_budget_waits_and_goes_on_once_it_may() {
     });
     let held = cluster.instances("web").into_iter().find(|i| i.node == "n1").expect("it can't go").name;
     let told = format!("Service/default/web: {held}, asked to go by drain of node n1, can't go: 2 must stay ready");
-    cluster.run(&["drain", "n1", "--timeout", "1s"]).exits(5).says(&told).says("raise max_surge");
+    cluster
+        .run(&["drain", "n1", "--timeout", "1s"])
+        .exits(5)
+        .says(&told)
+        .says("raise max_surge")
+        .says("the drain goes on in the cluster");
     let why = cluster.run(&["why", "node", "n1"]).ok().stdout;
     assert!(why.contains(&told) && why.contains("service/web: blocked (BudgetSpent)"), "{why}");
     assert_eq!(cluster.instances("web").iter().filter(|i| i.node == "n1" && !i.deleting).count(), 1);

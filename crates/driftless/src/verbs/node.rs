@@ -7,7 +7,7 @@ use model::Key;
 use prost_reflect::Value;
 
 use super::wait;
-use crate::{client::Client, edit, output, standing, words};
+use crate::{client::Client, edit, exit::Trouble, output, standing, words};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -107,5 +107,34 @@ pub async fn drain(client: &Client, args: DrainArgs) -> anyhow::Result<()> {
         return output::print(&format!("node/{} is being drained\n", args.node));
     }
     let drained = standing::Goal::condition(kinds::node::DRAINED);
-    wait::until(client, vec![node], &wait::Waiting::new(drained, args.timeout)).await
+    let waited = wait::until(client, vec![node], &wait::Waiting::new(drained, args.timeout)).await;
+    waited.map_err(|error| goes_on(error, key.name()))
+}
+
+/// Only the waiting has come to its end.
+fn goes_on(error: anyhow::Error, node: &str) -> anyhow::Error {
+    match error.downcast::<Trouble>() {
+        Ok(Trouble::TimedOut(words)) => Trouble::TimedOut(format!(
+            "{words}; the drain goes on in the cluster ('driftless drain {node}' waits again, 'driftless uncordon {node}' \
+             takes it back)"
+        ))
+        .into(),
+        Ok(other) => other.into(),
+        Err(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_that_is_waited_for_no_longer_is_said_to_go_on() {
+        let told = goes_on(Trouble::TimedOut("timed out: web-0 can't go".into()).into(), "n1").to_string();
+        assert!(told.starts_with("timed out: web-0 can't go; the drain goes on"), "{told}");
+        assert!(told.contains("'driftless uncordon n1'"), "{told}");
+        let other = goes_on(Trouble::NotFound("node/n1 was deleted meanwhile".into()).into(), "n1");
+        assert_eq!(other.to_string(), "node/n1 was deleted meanwhile");
+        assert!(matches!(other.downcast_ref(), Some(Trouble::NotFound(_))), "the exit code depends on it");
+    }
 }

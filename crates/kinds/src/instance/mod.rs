@@ -129,7 +129,7 @@ impl Instance {
     }
 }
 
-/// What happened between two statuses, the most telling first.
+/// What happened between two statuses, the most telling first. No sentence: it's said of one or of several.
 fn news(before: &v1::InstanceStatus, after: &v1::InstanceStatus) -> Option<Why> {
     let again = if after.restarts > before.restarts { "; started again" } else { "" };
     let ready = after.conditions.iter().find(|c| c.r#type == READY);
@@ -146,9 +146,12 @@ fn news(before: &v1::InstanceStatus, after: &v1::InstanceStatus) -> Option<Why> 
         _ if !again.is_empty() => Some(Why::new("Started", "started again, not ready yet")),
         _ if before.phase != after.phase => Some(match after.phase.as_str() {
             "Starting" => Why::new("Started", "started; its startup check has not passed yet"),
-            "Running" => Why::new("Started", "runs, not ready yet"),
-            "Stopping" => Why::new("Stopping", "is being stopped"),
-            phase => Why::new("Phase", format!("is {phase}")),
+            "Running" => Why::new("Started", "running, not ready yet"),
+            "Stopping" => Why::new("Stopping", "being stopped"),
+            "BackOff" => Why::new("Phase", "not running; to be started again after a pause"),
+            "Pending" => Why::new("Phase", "not started yet"),
+            "Failed" => Why::new("Phase", "failed, and won't be started again"),
+            phase => Why::new("Phase", phase.to_lowercase()),
         }),
         _ => None,
     }

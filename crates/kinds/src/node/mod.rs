@@ -19,6 +19,14 @@ pub const KIND: &str = "Node";
 pub const SPEC: &str = "driftless.v1.NodeSpec";
 pub const STATUS: &str = "driftless.v1.NodeStatus";
 pub const READY: &str = "Ready";
+/// False, by its agent's word, while it doesn't believe the store: it stops nothing that the store merely doesn't name.
+pub const CONFIRMED: &str = "Confirmed";
+/// False, by its agent's word, while it can't do its work, such as writing to its disk.
+pub const DRIVER_WORKS: &str = "DriverWorks";
+/// False, by its agent's word, while it can't enforce the limits that instances may declare.
+pub const LIMITS_ENFORCED: &str = "LimitsEnforced";
+/// What an agent says only where it isn't so.
+pub const TROUBLES: [&str; 3] = [CONFIRMED, DRIVER_WORKS, LIMITS_ENFORCED];
 /// Nothing is left on a node that is being drained.
 pub const DRAINED: &str = "Drained";
 /// Why that isn't so yet, as long as nobody has to do anything about it.
@@ -125,6 +133,11 @@ impl Kind for NodeKind {
         Some(Key::new(placement::KIND, "", placement::NAME))
     }
 
+    fn told(&self, before: &v1::Resource, after: &v1::Resource) -> Option<String> {
+        let spec = |resource: &v1::Resource| typed::<v1::NodeSpec>("spec", resource.spec.as_ref()).unwrap_or_default();
+        told(&spec(before), &spec(after))
+    }
+
     fn row(&self, resource: &v1::Resource) -> Vec<String> {
         let spec: v1::NodeSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
         let status: v1::NodeStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
@@ -145,6 +158,31 @@ impl Kind for NodeKind {
             status.silent_since.map(|t| t.to_string()).unwrap_or_default(),
         ]
     }
+}
+
+fn told(before: &v1::NodeSpec, after: &v1::NodeSpec) -> Option<String> {
+    let word = |spec: &v1::NodeSpec| (spec.confirmed_incarnation.clone(), spec.confirmed_time);
+    let mut words = Vec::new();
+    if word(before) != word(after) {
+        let incarnation = &after.confirmed_incarnation;
+        words.push(format!(
+            "confirmed: somebody vouched for the store (incarnation {incarnation}), so what it doesn't name there may be \
+             stopped, at most half at a time"
+        ));
+    }
+    words.extend(match (before.drain, after.drain) {
+        (false, true) => {
+            Some("is to be drained: what runs there is asked to go, within each service's budget".to_owned())
+        }
+        (true, false) => Some("is no longer to be drained".to_owned()),
+        _ => None,
+    });
+    words.extend(match (before.cordon, after.cordon) {
+        (false, true) => Some("cordoned: nothing new is placed there".to_owned()),
+        (true, false) => Some("uncordoned: it takes part again in what is placed".to_owned()),
+        _ => None,
+    });
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// Reasons of what the agent says is wrong, and of a drain that can't go on; in full they are for `describe`.

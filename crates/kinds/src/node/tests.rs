@@ -180,3 +180,36 @@ fn a_word_of_a_service_wakes_the_drains_that_repeat_it() {
     let idle = world.get(&Key::new(service::KIND, "default", "idle")).unwrap().clone();
     assert_eq!(Nodes.wakes(&world, &idle), []);
 }
+
+#[test]
+fn the_history_says_in_words_what_a_user_asked_of_a_node() {
+    let check = |before: v1::NodeSpec, after: v1::NodeSpec, expected: Expect| {
+        let of = |spec| v1::Resource { spec: Some(any(super::SPEC, &spec)), ..Default::default() };
+        expected.assert_eq(&super::NodeKind.told(&of(before), &of(after)).unwrap_or_default());
+    };
+    let (none, cordoned) = (v1::NodeSpec::default(), v1::NodeSpec { cordon: true, ..Default::default() });
+    let confirmed = |seconds| v1::NodeSpec {
+        confirmed_incarnation: "f00d".into(),
+        confirmed_time: Some(prost_types::Timestamp { seconds, nanos: 0 }),
+        ..Default::default()
+    };
+    for before in [none.clone(), confirmed(1)] {
+        check(
+            before,
+            confirmed(2),
+            expect![
+                "confirmed: somebody vouched for the store (incarnation f00d), so what it doesn't name there may be stopped, at most half at a time"
+            ],
+        );
+    }
+    check(none.clone(), cordoned.clone(), expect!["cordoned: nothing new is placed there"]);
+    check(cordoned.clone(), none.clone(), expect!["uncordoned: it takes part again in what is placed"]);
+    let drained = v1::NodeSpec { drain: true, ..none.clone() };
+    check(
+        none.clone(),
+        drained.clone(),
+        expect!["is to be drained: what runs there is asked to go, within each service's budget"],
+    );
+    check(drained, none.clone(), expect!["is no longer to be drained"]);
+    check(none.clone(), none, expect![""]);
+}

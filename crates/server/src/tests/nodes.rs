@@ -353,7 +353,7 @@ async fn the_history_tells_what_a_report_says() {
         why(&server).await
     };
     assert_eq!(report(vec![up[0].clone()]).await, "Ready: ready");
-    assert_eq!(report(up.clone()).await, "Ready: 2 resources ready");
+    assert_eq!(report(up.clone()).await, "Ready: 2 resources: ready");
     let change = |n: usize, change: &dyn Fn(&mut v1::InstanceStatus)| {
         let mut changed = up[n].clone();
         change(changed.status.as_mut().unwrap());
@@ -366,6 +366,9 @@ async fn the_history_tells_what_a_report_says() {
             vec![condition("Ready", Some(false), "BackOff", "it exited with code 3; starts again at ...")];
     });
     assert_eq!(report(vec![exited]).await, "Exited: exited with code 3: no cheese");
+    let backing_off = [1, 2].map(|n| change(n, &|status| status.phase = "BackOff".into())).to_vec();
+    assert_eq!(report(backing_off).await, "Phase: 2 resources: not running; to be started again after a pause");
+    report(up[1..].to_vec()).await;
     let restarted = change(0, &|status| (status.restarts, status.last_exit) = (1, Some(exit.clone())));
     assert_eq!(report(vec![restarted]).await, "Ready: started again, and ready");
     let failing = change(1, &|status| {
@@ -377,6 +380,20 @@ async fn the_history_tells_what_a_report_says() {
     });
     assert_eq!(
         report(vec![failing, unlimited]).await,
-        "Observed: web-abc-1 no longer ready: http: connection refused; web-abc-2 Limited is False: no cgroups here"
+        "Observed: web-abc-1: no longer ready: http: connection refused; web-abc-2: Limited is False: no cgroups here"
     );
+}
+
+#[tokio::test]
+async fn the_history_tells_what_a_user_asks_of_a_node() {
+    let server = start().await;
+    join(&server, "a1", "m1").await.unwrap();
+    let mut resource = get(&server, &node()).await;
+    resource.spec = Some(any(kinds::node::SPEC, &v1::NodeSpec { cordon: true, ..Default::default() }));
+    resource.status = None;
+    let declaration = v1::Declaration { resource: Some(resource), ..Default::default() };
+    let request =
+        v1::ApplyRequest { declarations: vec![declaration], field_manager: "edit".into(), ..Default::default() };
+    server.apply(&caller(), request).await.unwrap();
+    assert_eq!(why(&server).await, "Declared: Node/n1 cordoned: nothing new is placed there");
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use kinds::{RECONCILERS, Reconciler, Scope, moves};
-use model::{Fence, LEADER, Next, Time, Until, shard_claim};
+use model::{Fence, LEADER, Next, Revision, Time, Until, shard_claim};
 use store::{Class, Error, Transaction};
 use tracing::{debug, error, info, warn};
 
@@ -157,8 +157,7 @@ impl Shared {
         traced.end(&self.causes, work, &result, next);
         match result {
             Ok(revision) => {
-                let why = next.why();
-                info!(key = %work.key, %verb, writes, claim = busy.claim(), %revision, why = why.reason, "{}", why.message);
+                tell(work, next, &verb, writes, busy.claim(), revision);
                 self.stats.count(work.reconciler, Outcome::Stepped);
                 self.holdings.reset_moves(&work.key);
                 self.cache.note_write(&incarnation, &work.key, revision);
@@ -212,6 +211,17 @@ impl Shared {
         let incarnation = self.cache.incarnation();
         let head = crate::retry(&self.config, || self.store.head()).await;
         self.cache.note_write(&incarnation, &work.key, head.revision);
+    }
+}
+
+/// Where somebody else has to do something it's a warning. It's told with the write that says so, so once.
+fn tell(work: &Work, next: &Next, verb: &str, writes: usize, claim: &str, revision: Revision) {
+    let (key, why) = (&work.key, next.why());
+    match next {
+        Next::Blocked(_) => warn!(%key, %verb, writes, %claim, %revision, why = why.reason, "{}", why.message),
+        Next::Do(..) | Next::Settled(_) | Next::Wait(..) => {
+            info!(%key, %verb, writes, %claim, %revision, why = why.reason, "{}", why.message);
+        }
     }
 }
 

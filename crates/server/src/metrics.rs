@@ -7,7 +7,7 @@ use api::v1;
 use model::{LEADER, Time};
 use telemetry::metrics::{Family, Page, Source};
 
-use crate::{members::Members, shared::Shared, tally::Tally, timed::Operation};
+use crate::{members::Members, shared::Shared, tally::Totals, timed::Operation};
 
 const CONVERGENCE: Family = Family::histogram(
     "driftless_convergence_duration_seconds",
@@ -68,9 +68,23 @@ const CACHE_BYTES: Family = Family::gauge("driftless_cache_bytes", &[], "Encoded
 const RESOURCES: Family = Family::gauge(
     "driftless_resources",
     &["kind", "ready"],
-    "Resources in the cluster by their condition Ready, of the declared generation",
+    "Resources in the cluster by their condition Ready, of the declared generation; instances on silent nodes are unknown",
 );
-const INSTANCES: Family = Family::gauge("driftless_instances", &["phase"], "Instances in the cluster by phase");
+const INSTANCES: Family = Family::gauge(
+    "driftless_instances",
+    &["phase"],
+    "Instances in the cluster by phase; those on silent nodes are Unknown, unless they are finished",
+);
+const TROUBLED: Family = Family::gauge(
+    "driftless_nodes_in_trouble",
+    &["condition"],
+    "Nodes whose condition of that name is False: they don't believe the store, can't do their work, or can't enforce limits",
+);
+const BRAKE: Family = Family::gauge(
+    "driftless_brake_engaged",
+    &[],
+    "1 while more than half of the nodes are silent, so that nothing that runs on them is replaced",
+);
 const RESTARTS: Family = Family::gauge(
     "driftless_instance_restarts",
     &[],
@@ -115,6 +129,8 @@ pub const FAMILIES: &[Family] = &[
     CACHE_BYTES,
     RESOURCES,
     INSTANCES,
+    TROUBLED,
+    BRAKE,
     RESTARTS,
     SESSIONS,
     SHARDS,
@@ -140,7 +156,7 @@ impl Source for Metrics {
         commits(page, shared);
         watches(page, shared);
         cache(page, shared);
-        resources(page, &shared.cache().tally().clone());
+        resources(page, &shared.cache().tally().totals().clone());
         claims(page, &self.members.state(), shared.now());
         page.histograms(&TAKEOVER, [([], &shared.takeovers)]);
     }
@@ -192,9 +208,11 @@ fn cache(page: &mut Page<'_>, shared: &Shared) {
     page.value(&CACHE_BYTES, shared.cache().bytes() as f64);
 }
 
-fn resources(page: &mut Page<'_>, tally: &Tally) {
+fn resources(page: &mut Page<'_>, tally: &Totals) {
     page.values(&RESOURCES, tally.by_ready().map(|(labels, count)| (labels, count as f64)));
     page.values(&INSTANCES, tally.by_phase().map(|(labels, count)| (labels, count as f64)));
+    page.values(&TROUBLED, tally.troubles().map(|(labels, count)| (labels, count as f64)));
+    page.value(&BRAKE, f64::from(tally.braked()));
     page.value(&RESTARTS, tally.restarts() as f64);
 }
 

@@ -120,7 +120,8 @@ impl Truth {
         metadata.labels = [("app".to_owned(), format!("a{}", (bits >> 9) % 2))].into();
         metadata.generation += 1;
         let status = status(key.kind(), metadata.generation, bits);
-        let bytes = Object::encode(v1::Resource { metadata: Some(metadata), status, ..Default::default() });
+        let spec = (key.kind() == "Instance").then(|| bound(&metadata));
+        let bytes = Object::encode(v1::Resource { metadata: Some(metadata), status, spec });
         Some(Change::Put(Object { key: key.clone(), revision, bytes }))
     }
 
@@ -128,6 +129,12 @@ impl Truth {
         let visible = |object: &&Object| filter.matches(&Record::new(object).facts(&object.key));
         self.objects.values().filter(visible).map(|object| (object.key.clone(), object.clone())).collect()
     }
+}
+
+/// Some are on a node of their own name, which may be there.
+fn bound(metadata: &v1::Metadata) -> Any {
+    let node = if metadata.uid.ends_with(['0', '1', '2']) { String::new() } else { metadata.name.clone() };
+    kinds::any(instance::SPEC, &v1::InstanceSpec { node, ..Default::default() })
 }
 
 /// What a status may say, also of a generation before, and what an older or newer build says; often nothing.
@@ -138,7 +145,11 @@ fn status(kind: &str, generation: i64, bits: u64) -> Option<Any> {
     let conditions = match (bits >> 6) % 4 {
         0 => vec![],
         1 => vec![condition("Progressing", pick(4, &["True", "False"])), ready],
-        _ => vec![ready, condition("Placed", "True".into())],
+        _ => vec![
+            ready,
+            condition("Placed", "True".into()),
+            condition(&pick(7, &node::TROUBLES), pick(8, &["True", "False"])),
+        ],
     };
     let observed_generation = generation - i64::from((bits >> 2).is_multiple_of(5));
     match (kind, bits % 7) {
@@ -148,7 +159,7 @@ fn status(kind: &str, generation: i64, bits: u64) -> Option<Any> {
             Some(kinds::any(service::STATUS, &status))
         }
         ("Instance", _) => {
-            let phase = pick(5, &["Running", "Pending", "Failed", "Hibernating", "", "BackOff"]);
+            let phase = pick(5, &["Running", "Pending", "Failed", "Hibernating", "", "BackOff", "Finished"]);
             let restarts = i32::try_from(bits % 5).unwrap();
             let status = v1::InstanceStatus { observed_generation, conditions, phase, restarts, ..Default::default() };
             Some(kinds::any(instance::STATUS, &status))
@@ -344,36 +355,60 @@ fn check_digests(shared: &Shared, truth: &Truth) {
 /// Kept change by change, it is what one counts who decodes everything.
 fn check_tally(shared: &Shared, truth: &Truth) {
     let mut by_ready: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-    let mut by_phase: BTreeMap<&str, i64> = PHASES.iter().map(|phase| (*phase, 0)).collect();
+    let mut by_phase: BTreeMap<&str, i64> = PHASES.iter().chain(&["Unknown"]).map(|phase| (*phase, 0)).collect();
+    let mut troubles: BTreeMap<&str, i64> = node::TROUBLES.iter().map(|trouble| (*trouble, 0)).collect();
     let mut restarts = 0;
     for (key, object) in &truth.objects {
         let resource = object.resource().unwrap();
-        let status = resource.status.unwrap_or_default().value;
-        let (observed, conditions) = match key.kind() {
+        let status = resource.status.clone().unwrap_or_default().value;
+        let generation = resource.metadata.clone().unwrap().generation;
+        let ready = match key.kind() {
             "Service" => {
-                v1::ServiceStatus::decode(status.as_slice()).map(|s| (s.observed_generation, s.conditions)).unwrap()
+                let status = v1::ServiceStatus::decode(status.as_slice()).unwrap();
+                ready(&status.conditions, generation == status.observed_generation)
             }
             "Instance" => {
                 let status = v1::InstanceStatus::decode(status.as_slice()).unwrap();
-                let phase = PHASES.into_iter().find(|phase| *phase == status.phase).unwrap_or("Pending");
-                *by_phase.get_mut(phase).unwrap() += 1;
                 restarts += i64::from(status.restarts);
-                (status.observed_generation, status.conditions)
+                let phase = PHASES.into_iter().find(|phase| *phase == status.phase).unwrap_or("Pending");
+                let unheard = phase != "Finished" && is_on_silent_node(truth, &resource);
+                *by_phase.get_mut(if unheard { "Unknown" } else { phase }).unwrap() += 1;
+                let ready = ready(&status.conditions, generation == status.observed_generation);
+                if unheard { "unknown" } else { ready }
             }
-            _ => v1::NodeStatus::decode(status.as_slice()).map(|s| (s.observed_generation, s.conditions)).unwrap(),
-        };
-        let said = conditions.iter().find(|c| c.r#type == "Ready").map_or("", |c| &c.status);
-        let ready = match (said, resource.metadata.unwrap().generation == observed) {
-            ("True", true) => "true",
-            ("True" | "False", _) => "false",
-            _ => "unknown",
+            _ => {
+                let status = v1::NodeStatus::decode(status.as_slice()).unwrap();
+                let wrong =
+                    |trouble: &str| status.conditions.iter().any(|c| c.r#type == trouble && c.status == "False");
+                troubles.iter_mut().for_each(|(trouble, count)| *count += i64::from(wrong(trouble)));
+                ready(&status.conditions, generation == status.observed_generation)
+            }
         };
         *by_ready.entry((key.kind(), ready)).or_default() += 1;
     }
-    let tally = shared.cache().tally().clone();
+    let tally = shared.cache().tally().totals().clone();
     assert_eq!(tally.by_ready().map(|([kind, ready], n)| ((kind, ready), n)).collect::<BTreeMap<_, _>>(), by_ready);
     assert_eq!(tally.by_phase().map(|([phase], n)| (phase, n)).collect::<BTreeMap<_, _>>(), by_phase);
+    assert_eq!(tally.troubles().map(|([trouble], n)| (trouble, n)).collect::<BTreeMap<_, _>>(), troubles);
     assert_eq!(tally.restarts(), restarts);
+}
+
+fn ready(conditions: &[v1::Condition], is_declared: bool) -> &'static str {
+    let said = conditions.iter().find(|c| c.r#type == "Ready").map_or("", |c| &c.status);
+    match (said, is_declared) {
+        ("True", true) => "true",
+        ("True" | "False", _) => "false",
+        _ => "unknown",
+    }
+}
+
+/// Its node is Unknown, or there's no record of it.
+fn is_on_silent_node(truth: &Truth, instance: &v1::Resource) -> bool {
+    let spec: v1::InstanceSpec = kinds::typed("spec", instance.spec.as_ref()).unwrap();
+    let node = truth.objects.get(&Key::new("Node", "", &spec.node));
+    let status = node.and_then(|node| node.resource().unwrap().status).unwrap_or_default();
+    let status = v1::NodeStatus::decode(status.value.as_slice()).unwrap();
+    !spec.node.is_empty() && ready(&status.conditions, true) == "unknown"
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
 };
 
 use super::reap::{self, Traces};
@@ -33,8 +34,7 @@ impl Checks {
         format!("{uid}.{}.{}", self.agent, self.asked.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Kills what agents before this one left of checks of these instances, where their keepers couldn't.
-    pub fn kill_older(&self, instances: &HashSet<Arc<str>>) {
+    fn kill_older(&self, instances: &HashSet<Arc<str>>) {
         let is_older = |entry: &[u8]| {
             let mark = read(entry);
             mark.is_some_and(|(uid, agent)| agent != self.agent && instances.contains(uid))
@@ -46,6 +46,15 @@ impl Checks {
                 tracing::warn!("not all that health checks may have left could be killed; the next agent tries again")
             }
         }
+    }
+}
+
+/// Kills what agents before this one left of checks of these instances, where their keepers couldn't. Nothing waits for it,
+/// neither the start of this agent nor its end; it holds nothing that the next one needs.
+pub fn kill_older(checks: Arc<Checks>, instances: HashSet<Arc<str>>) {
+    let kill = move || checks.kill_older(&instances);
+    if let Err(error) = thread::Builder::new().name("old-checks".into()).spawn(kill) {
+        tracing::warn!(%error, "what health checks may have left isn't looked for; the next agent tries again");
     }
 }
 

@@ -131,9 +131,7 @@ impl Driver for Process {
     async fn observe(&self) -> Result<Vec<Found>> {
         let found = self.blocking(|runs| runs.observe().map_err(trouble("reading the data dir"))).await?;
         let instances = found.iter().filter_map(|f| Some(f.resource.metadata.as_ref()?.uid.as_str().into())).collect();
-        let runs = Arc::clone(&self.0);
-        // Nothing has to wait for it.
-        tokio::task::spawn_blocking(move || runs.checks.kill_older(&instances));
+        checks::kill_older(Arc::clone(&self.0.checks), instances);
         Ok(found)
     }
 

@@ -50,7 +50,7 @@ pub struct Runs {
     /// Supervisors that said nothing, and may have ended: the kernel keeps each until its end was asked for.
     unheard: Mutex<Vec<Child>>,
     kept: Kept,
-    pub checks: Checks,
+    pub checks: Arc<Checks>,
     /// One agent at a time works in a data dir.
     _lock: File,
 }
@@ -66,7 +66,7 @@ impl Runs {
         folder::remove_or_warn(&config.data_dir.join(REMOVED));
         let ports = Ports::new(config.ports.clone());
         let kept = Kept::new(&config.data_dir, config.gone_logs);
-        let (supervisors, unheard, checks) = (Mutex::default(), Mutex::default(), Checks::default());
+        let (supervisors, unheard, checks) = (Mutex::default(), Mutex::default(), Arc::default());
         Ok(Self { config, ports, kept, supervisors, unheard, checks, _lock: lock })
     }
 

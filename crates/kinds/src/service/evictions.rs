@@ -44,7 +44,7 @@ pub fn held(service: &Service, fleet: &Fleet<'_>, next: &Next) -> Option<v1::Con
 
 /// Who it is, what the budget is, and what can be done, if only that helps.
 pub fn words(service: &Service, held: &[One<'_>]) -> String {
-    let (asked, floor) = (asked(held), service.min_available);
+    let (asked, floor) = (asked(held), service.floor());
     match dead_end(service) {
         Some(advice) => format!("{asked} can't go: {floor} must stay ready (spec.min_available), {advice}"),
         None => format!("{asked} can't go until more than {floor} are ready (spec.min_available)"),
@@ -61,7 +61,7 @@ fn asked(held: &[One<'_>]) -> String {
 /// Why the budget never lets anything go that is ready, however well all are, and what would. Besides those that were asked
 /// to go at most `replicas` are ready, and `surge` instances more than that may be there.
 fn dead_end(service: &Service) -> Option<String> {
-    let (replicas, floor) = (service.replicas, service.min_available);
+    let (replicas, floor) = (service.replicas, service.floor());
     let first = usize::from(service.surge == 0);
     let (most, least) = (replicas.saturating_sub(first), floor + first);
     if floor <= most {

@@ -54,6 +54,13 @@ pub struct Service {
     pub status: v1::ServiceStatus,
 }
 
+impl Service {
+    /// Ready ones that no eviction goes below. Where nothing is declared, nothing is kept.
+    fn floor(&self) -> usize {
+        if self.replicas == 0 { 0 } else { self.min_available }
+    }
+}
+
 /// How long an instance of the target's template must have been ready before it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MinReady {

@@ -172,7 +172,7 @@ fn create(view: &View<'_>, item: &Item, service: &Service, target: &Target, flee
 /// Evictions are granted as far as enough others are ready, on nodes that are heard; for an instance that isn't ready
 /// nothing is lost.
 fn grant(service: &Service, fleet: &Fleet<'_>) -> Option<Next> {
-    let spare = fleet.vouched().saturating_sub(service.min_available);
+    let spare = fleet.vouched().saturating_sub(service.floor());
     let moves = victims(&fleet.evicting, spare);
     let by = fleet.evicting.first().and_then(|one| one.instance.evict.as_ref()).map(|e| e.requested_by.clone());
     let words = format!("stop {}, asked for by {}", count(moves.len(), "instance"), by.unwrap_or_default());

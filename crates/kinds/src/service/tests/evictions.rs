@@ -109,3 +109,8 @@ fn a_replacement_in_trouble_is_told() {
     expect!["web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available); web-new-1: fits on no node"]
         .assert_eq(&held.message);
 }
+
+#[test]
+fn of_a_service_that_was_scaled_to_nothing_nothing_is_held() {
+    check(0, 1, 1, "new-0+^", expect!["nothing"]);
+}

@@ -16,6 +16,7 @@ mod fleet;
 mod lost;
 mod plan;
 mod rest;
+mod sensible;
 mod status;
 mod target;
 mod template;

@@ -16,9 +16,14 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn start(mut command: Command) -> Self {
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary can be started");
+    pub fn start(command: Command) -> Self {
+        Self::start_with(command, Stdio::null())
+    }
+
+    /// Its stderr goes there.
+    pub fn start_with(mut command: Command, stderr: Stdio) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().expect("the binary can be started");
         let out = child.stdout.take().expect("piped");
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -47,6 +52,13 @@ impl Lines {
                 Err(mpsc::RecvTimeoutError::Timeout) => panic!("it didn't end within {within:?}"),
             }
         }
+    }
+
+    /// Reads on until it ends by itself, and tells by which code.
+    #[track_caller]
+    pub fn ends_with(mut self, within: Duration) -> Option<i32> {
+        self.ends(within);
+        self.child.wait().expect("it's ours").code()
     }
 
     /// What is there already.

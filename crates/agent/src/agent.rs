@@ -11,7 +11,7 @@ use api::v1;
 use async_trait::async_trait;
 use futures::StreamExt;
 use model::{Key, Time};
-use store::{Api, LogSource};
+use store::{Api, LogPiece, LogSource, LogStream};
 use telemetry::spell::Spell;
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     Clock, Config, Metrics,
     assigned::View,
-    driver::{Driver, LogPart, LogStream, Result, Trouble},
+    driver::{Driver, LogPart, Result, Trouble},
     feed::Watcher,
     node::Node,
     outbox::Outbox,
@@ -147,7 +147,12 @@ impl LogSource for Logs {
     async fn open(&self, start: v1::LogStart) -> store::Result<LogStream> {
         let key = Key::new("Instance", &start.namespace, &start.instance);
         let id = self.directory.lock().expect("no holder panics").get(&key).cloned();
-        let id = id.ok_or(store::Error::NotFound(key))?;
+        let id = id.ok_or_else(|| store::Error::NotFound(key.clone()))?;
+        let after = match start.after.split_once('/') {
+            // Where that one was there is another of its name now.
+            Some((uid, _)) if uid != &*id.uid => return Err(store::Error::NotFound(key)),
+            after => after.map(|(_, position)| position.to_owned()),
+        };
         let reader = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| Self::too_many())?;
         let age = start.since.and_then(|since| Duration::try_from(since).ok());
         let part = LogPart {
@@ -155,12 +160,13 @@ impl LogSource for Logs {
             since: age.map(|age| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH)),
             tail: start.tail.map(|lines| usize::try_from(lines).unwrap_or(0)),
             follow: start.follow && !start.previous,
+            after,
         };
         let log = self.driver.logs(&id, part).await.map_err(|t| store::Error::Unavailable(t.0))?;
         Ok(log
             .map(move |piece| {
                 let _until_it_is_dropped = &reader;
-                piece
+                piece.map(|piece| LogPiece { position: format!("{}/{}", id.uid, piece.position), ..piece })
             })
             .boxed())
     }

@@ -11,10 +11,10 @@ use std::{
 
 use api::v1;
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures::{future::BoxFuture, stream::BoxStream};
+use futures::future::BoxFuture;
 use model::{Key, Time};
 use serde::{Deserialize, Serialize};
+use store::LogStream;
 
 use crate::{
     Moment,
@@ -202,8 +202,6 @@ pub type Result<T, E = Trouble> = std::result::Result<T, E>;
 #[error("{0}")]
 pub struct Trouble(pub String);
 
-pub type LogStream = BoxStream<'static, store::Result<Bytes>>;
-
 /// Every call may be repeated.
 #[async_trait]
 pub trait Driver: Send + Sync + 'static {
@@ -255,7 +253,7 @@ pub trait Driver: Send + Sync + 'static {
 }
 
 /// Which part of what an instance wrote. By default all that is kept of the present or last run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogPart {
     /// Of the run before.
     pub previous: bool,
@@ -265,6 +263,8 @@ pub struct LogPart {
     pub tail: Option<usize>,
     /// And all that comes, also of later runs, until the instance is gone.
     pub follow: bool,
+    /// Behind that position, which a piece told; then nothing but `follow` counts.
+    pub after: Option<String>,
 }
 
 /// Whom a check is about.

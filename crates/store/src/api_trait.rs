@@ -60,8 +60,17 @@ pub trait Api: Store {
     ) -> Result<(Revision, Vec<Key>)>;
 }
 
+/// A piece of what an instance wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogPiece {
+    pub data: Bytes,
+    /// How far one has read with it, for whoever goes on behind it later; only who wrote it understands it. Empty: as far
+    /// as before.
+    pub position: String,
+}
+
 /// What an instance wrote, piece by piece; ends where there is no more, or with the error that says why.
-pub type LogStream = BoxStream<'static, Result<Bytes>>;
+pub type LogStream = BoxStream<'static, Result<LogPiece>>;
 
 /// Where an agent's logs come from. An agent hands one to its connection, which serves the servers' requests from it.
 #[async_trait]

@@ -18,7 +18,7 @@ mod prepared;
 mod state;
 mod types;
 
-pub use api_trait::{Api, Caller, LogSource, LogStream};
+pub use api_trait::{Api, Caller, LogPiece, LogSource, LogStream};
 pub use embedded::{Embedded, OpenError};
 pub use error::{Class, Error, Result};
 pub use faulty::{Faults, Faulty};

@@ -5,6 +5,7 @@ mod full_disk;
 mod hollow;
 mod hostile;
 mod killed;
+mod logs;
 mod lost;
 mod machine;
 mod offer;

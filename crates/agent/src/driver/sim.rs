@@ -17,8 +17,8 @@ use tokio::{
 };
 
 use super::{
-    Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogPart, LogStream, Memory, NodeMemory, Reached, Result,
-    StartError, Started, Stop, Target, Trouble,
+    Driver, Ended, Exit, Found, FoundRun, How, Id, Launch, LogPart, Memory, NodeMemory, Reached, Result, StartError,
+    Started, Stop, Target, Trouble,
 };
 use crate::{
     Clock, Moment, assigned,
@@ -372,7 +372,7 @@ impl Driver for Sim {
         if well { Ok(()) } else { Err("simulated to be unwell".into()) }
     }
 
-    async fn logs(&self, _id: &Id, _part: LogPart) -> Result<LogStream> {
+    async fn logs(&self, _id: &Id, _part: LogPart) -> Result<store::LogStream> {
         Ok(stream::empty().boxed())
     }
 }

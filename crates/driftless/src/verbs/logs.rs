@@ -1,15 +1,24 @@
 //! `driftless logs`: what an instance wrote.
+//!
+//! Whoever follows it goes on behind what he has read, whatever breaks on the way: agents and servers are restarted, and
+//! others take over, while the instance runs on.
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 use api::v1;
-use futures::StreamExt;
-use model::Time;
+use futures::{StreamExt, stream};
+use model::{Key, Time};
+use store::{Class, LogPiece, LogStream};
 
 use crate::{
     client::Client,
+    output::say,
     words::{self, DEFAULT_NAMESPACE},
 };
+
+/// Pauses before a log that broke off is looked for again, doubling.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -22,7 +31,7 @@ pub struct Args {
     /// The instance's name, as 'driftless get instances' shows it.
     #[arg(value_name = "INSTANCE")]
     instance: String,
-    /// Go on as more is written, until the instance is gone.
+    /// Go on as more is written, until the instance is gone; also over restarts of its agent and of servers.
     #[arg(short, long)]
     follow: bool,
     /// Of the run before the present or last one; only these two are kept.
@@ -50,12 +59,88 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         tail: args.tail,
         previous: args.previous,
         since: since.and_then(|since| since.try_into().ok()),
+        after: String::new(),
     };
-    let mut chunks = client.logs(request).await?;
-    let mut out = std::io::stdout();
-    while let Some(chunk) = chunks.next().await {
-        out.write_all(&chunk?)?;
-        out.flush()?;
+    if !request.follow {
+        return Ok(show(&mut client.logs(request).await?, &mut String::new()).await??);
+    }
+    let key = Key::new("Instance", &request.namespace, &request.instance);
+    let uid = uid(client, &key).await?;
+    let mut pieces = client.logs(request.clone()).await?;
+    let mut position = String::new();
+    while let Err(broken) = show(&mut pieces, &mut position).await? {
+        // Only from a position nothing is shown twice, or left out.
+        if position.is_empty() || !passes(&broken) {
+            return Err(broken.into());
+        }
+        say(&format!("{key}: waiting for its log to go on: {broken}"));
+        let after = v1::LogsRequest { after: position.clone(), ..request.clone() };
+        match go_on(client, &key, &uid, after).await? {
+            Some(again) => pieces = again,
+            None => {
+                say(&format!("{key} is gone; what it wrote meanwhile can't be read here any more"));
+                return Ok(());
+            }
+        }
+        say(&format!("{key}: its log goes on"));
     }
     Ok(())
+}
+
+/// As it comes, until it ends or breaks off; how far that was.
+async fn show(pieces: &mut LogStream, at: &mut String) -> anyhow::Result<store::Result<()>> {
+    let mut out = std::io::stdout();
+    while let Some(piece) = pieces.next().await {
+        let LogPiece { data, position } = match piece {
+            Ok(piece) => piece,
+            Err(broken) => return Ok(Err(broken)),
+        };
+        out.write_all(&data)?;
+        out.flush()?;
+        if !position.is_empty() {
+            *at = position;
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Which of those that had or have the name it is. None: there is none.
+async fn uid(client: &Client, key: &Key) -> store::Result<Option<String>> {
+    let Some(object) = client.api.get(key).await? else { return Ok(None) };
+    let resource = object.resource().map_err(|error| store::Error::Corrupt(format!("{key}: {error}")))?;
+    Ok(Some(resource.metadata.unwrap_or_default().uid))
+}
+
+/// It may be over with the next attempt.
+fn passes(error: &store::Error) -> bool {
+    matches!(error.class(), Class::Retry | Class::Unknown)
+}
+
+/// Once it can be read again. None: the instance is gone.
+async fn go_on(
+    client: &Client,
+    key: &Key,
+    before: &Option<String>,
+    after: v1::LogsRequest,
+) -> anyhow::Result<Option<LogStream>> {
+    let mut pause = PAUSE_MIN;
+    loop {
+        match uid(client, key).await {
+            Ok(now) if now.is_none() || now != *before => return Ok(None),
+            Ok(_) => {}
+            Err(error) if passes(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match client.logs(after.clone()).await {
+            // What the agent has against it comes as the first piece.
+            Ok(mut pieces) => match pieces.next().await {
+                Some(Err(error)) if passes(&error) => {}
+                first => return Ok(Some(stream::iter(first).chain(pieces).boxed())),
+            },
+            Err(error) if passes(&error) || matches!(error, store::Error::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
 }

@@ -411,7 +411,7 @@ async fn outlives_its_supervisor(step: Step) -> bool {
     assert_eq!(again.how, how, "killed at {step}");
     let all = LogPart::default();
     let pieces: Vec<_> = driver.logs(&launch.id, all).await.unwrap().collect().await;
-    let written: String = pieces.into_iter().map(|p| String::from_utf8(p.unwrap().to_vec()).unwrap()).collect();
+    let written: String = pieces.into_iter().map(|p| String::from_utf8(p.unwrap().data.to_vec()).unwrap()).collect();
     driver.forget(&launch.id).await.unwrap();
     let kept = logs(&world);
     assert_eq!(kept.len(), written.len(), "killed at {step}: {kept:?} is kept of {written:?}");

@@ -37,7 +37,7 @@ async fn read(driver: &impl Driver, id: &agent::driver::Id, tail: Option<usize>)
 
 async fn part(driver: &impl Driver, id: &agent::driver::Id, part: LogPart) -> String {
     let pieces: Vec<_> = driver.logs(id, part).await.unwrap().collect().await;
-    pieces.into_iter().map(|p| String::from_utf8(p.unwrap().to_vec()).unwrap()).collect()
+    pieces.into_iter().map(|p| String::from_utf8(p.unwrap().data.to_vec()).unwrap()).collect()
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn a_follower_misses_nothing_over_rotations_and_restarts() {
     let mut read_until = async |end: &str| {
         while !got.contains(end) {
             let piece = tokio::time::timeout(PATIENCE, follower.next()).await.expect("more comes").unwrap().unwrap();
-            got.push_str(std::str::from_utf8(&piece).unwrap());
+            got.push_str(std::str::from_utf8(&piece.data).unwrap());
         }
     };
     read_until("first\n").await;
@@ -147,6 +147,88 @@ async fn a_follower_misses_nothing_over_rotations_and_restarts() {
     assert_eq!(got.matches("first\n").count(), 2);
 }
 
+/// As a reader that follows; what it got, and how far that is.
+struct Follower<'a> {
+    driver: &'a dyn Driver,
+    id: &'a agent::driver::Id,
+    text: String,
+    position: Option<String>,
+}
+
+impl Follower<'_> {
+    /// Begins, or goes on, and breaks off once it has read so much.
+    async fn read_until(&mut self, end: &str) {
+        let part = LogPart { follow: true, after: self.position.clone(), ..LogPart::default() };
+        let mut pieces = self.driver.logs(self.id, part).await.unwrap();
+        while !self.text.ends_with(end) {
+            let piece = tokio::time::timeout(PATIENCE, pieces.next()).await.expect("more comes").unwrap().unwrap();
+            self.text.push_str(std::str::from_utf8(&piece.data).unwrap());
+            self.position = Some(piece.position);
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_breaks_off_goes_on_behind_what_he_has_read_also_at_another_agent() {
+    let mut world = World::new();
+    world.log_bytes = 1_000;
+    let go = |n: u32| world.path(&format!("go{n}"));
+    let wait = |n: u32| format!("while [ ! -e {} ]; do sleep 0.01; done", go(n).display());
+    // Each part but the first is rotated into the file before, and yet another one holds it all.
+    let lines = |name: &str, n: u32| format!("for n in $(seq {n}); do printf '{name} %02d %050d\n' $n $n; done");
+    let text = format!("{}; {}; {}; {}; {}", lines("a", 3), wait(1), lines("b", 25), wait(2), "echo c; exec sleep 60");
+    let launch = script(&text);
+    let before = world.driver();
+    let started = before.start(launch.clone()).await.unwrap();
+    let line = |name: &str, n: u32| format!("{name} {n:02} {n:050}\n");
+    let mut follower = Follower { driver: &before, id: &launch.id, text: String::new(), position: None };
+    follower.read_until(&line("a", 3)).await;
+    let Follower { text, position, .. } = follower;
+    fs::write(go(1), "").unwrap();
+    // Nobody reads while it's rotated.
+    until(|| fs::read_to_string(world.instance(&launch).join("runs/1/log")).ok().filter(|t| t.contains("b 25 "))).await;
+    drop(started);
+    drop(before);
+
+    let after = world.driver();
+    let found = running(find(&after).await);
+    let mut follower = Follower { driver: &after, id: &launch.id, text, position };
+    follower.read_until(&line("b", 25)).await;
+    fs::write(go(2), "").unwrap();
+    follower.read_until("\nc\n").await;
+    let all: String = [("a", 3), ("b", 25)].iter().flat_map(|(name, n)| (1..=*n).map(|n| line(name, n))).collect();
+    assert_eq!(follower.text, all + "c\n");
+    let refused = after.logs(&launch.id, LogPart { after: Some("1.x".into()), ..LogPart::default() }).await;
+    assert!(refused.err().expect("it's no position").to_string().contains("no position"));
+    stop(&after, &launch, found).await;
+}
+
+#[tokio::test]
+async fn who_breaks_off_before_a_restart_goes_on_over_it_and_misses_only_what_is_not_kept() {
+    let world = World::new();
+    let driver = world.driver();
+    let mut launch = script("echo one");
+    exit(driver.start(launch.clone()).await.unwrap()).await;
+    let id = launch.id.clone();
+    let mut follower = Follower { driver: &driver, id: &id, text: String::new(), position: None };
+    follower.read_until("one\n").await;
+    for n in ["two", "three", "four"] {
+        launch = again(&launch, &Default::default());
+        launch.template = script(&format!("echo {n}")).template;
+        exit(driver.start(launch.clone()).await.unwrap()).await;
+        if n == "two" {
+            follower.read_until("two\n").await;
+        }
+    }
+    follower.read_until("four\n").await;
+    assert_eq!(follower.text, "one\ntwo\nthree\nfour\n");
+    let Follower { position, .. } = follower;
+    follower = Follower { driver: &driver, id: &id, text: String::new(), position: Some("1".into()) };
+    follower.read_until("four\n").await;
+    assert_eq!(follower.text, "three\nfour\n", "two runs are kept");
+    assert!(position.unwrap().starts_with("4."));
+}
+
 #[tokio::test]
 async fn a_follower_gets_the_last_words_and_ends_with_the_instance() {
     let world = World::new();
@@ -154,8 +236,10 @@ async fn a_follower_gets_the_last_words_and_ends_with_the_instance() {
     let launch = script("echo last words");
     exit(driver.start(launch.clone()).await.unwrap()).await;
     let mut follower = driver.logs(&launch.id, LogPart { follow: true, ..LogPart::default() }).await.unwrap();
-    let read = tokio::time::timeout(PATIENCE, follower.next()).await.expect("there is something");
-    assert_eq!(read.unwrap().unwrap(), "last words\n");
+    for expected in ["", "last words\n"] {
+        let read = tokio::time::timeout(PATIENCE, follower.next()).await.expect("there is something");
+        assert_eq!(read.unwrap().unwrap().data, expected);
+    }
     driver.forget(&launch.id).await.unwrap();
     let end = tokio::time::timeout(PATIENCE, follower.next()).await.expect("it ends");
     assert!(end.is_none(), "{end:?}");

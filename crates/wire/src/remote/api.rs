@@ -4,7 +4,7 @@ use ::api::v1;
 use async_trait::async_trait;
 use futures::StreamExt;
 use model::{Fence, Key, Revision};
-use store::{Api, Caller, Error, LogStream, Result};
+use store::{Api, Caller, Error, LogPiece, LogStream, Result};
 
 use super::{
     Remote, locked,
@@ -123,7 +123,8 @@ impl Remote {
                 break;
             }
         }
-        let chunks = answered?;
-        Ok(chunks.map(|chunk| chunk.map(|c| c.data.into()).map_err(|s| from_status(&s, Call::Read))).boxed())
+        let piece = |chunk: v1::LogsResponse| LogPiece { data: chunk.data.into(), position: chunk.position };
+        let pieces = answered?.map(move |chunk| chunk.map(piece).map_err(|status| from_status(&status, Call::Read)));
+        Ok(pieces.boxed())
     }
 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use ::api::v1;
-use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use store::{Error, LogSource, LogStream, Result};
+use store::{Error, LogPiece, LogSource, LogStream, Result};
 
 use super::pool::{Server, Signature, answer};
 
@@ -33,26 +32,37 @@ pub async fn send(server: Server, signature: Signature, source: Option<Arc<dyn L
 
 /// An empty one at once, which says that the agent heard; the log; one that ends it.
 fn chunks(id: u64, opened: Result<LogStream>) -> impl Stream<Item = v1::LogChunk> + Send + 'static {
-    let chunk = move |data: Bytes| v1::LogChunk { id, data: data.into(), ..Default::default() };
+    let chunk = move |LogPiece { data, position }: LogPiece| v1::LogChunk {
+        id,
+        data: data.into(),
+        position,
+        ..Default::default()
+    };
     let end = move |error: String| v1::LogChunk { id, end: true, error, ..Default::default() };
     let log = opened.unwrap_or_else(|error| stream::once(async { Err(error) }).boxed());
     let pieces = log.flat_map(|piece| match piece {
-        Ok(bytes) => stream::iter(split(bytes).map(Ok).collect::<Vec<_>>()),
+        Ok(piece) => stream::iter(split(piece).into_iter().map(Ok).collect::<Vec<_>>()),
         Err(error) => stream::iter(vec![Err(error)]),
     });
     let closed = pieces.chain(stream::once(async { Err(Error::Unavailable(String::new())) }));
     let messages = closed.scan(false, move |ended, piece| {
         let message = (!*ended).then(|| match piece {
-            Ok(bytes) => chunk(bytes),
+            Ok(piece) => chunk(piece),
             Err(Error::Unavailable(text)) => end(text),
             Err(error) => end(error.to_string()),
         });
         *ended |= message.as_ref().is_some_and(|m| m.end);
         std::future::ready(message)
     });
-    stream::once(async move { chunk(Bytes::new()) }).chain(messages)
+    stream::once(async move { chunk(LogPiece::default()) }).chain(messages)
 }
 
-fn split(mut bytes: Bytes) -> impl Iterator<Item = Bytes> {
-    std::iter::from_fn(move || (!bytes.is_empty()).then(|| bytes.split_to(bytes.len().min(CHUNK_BYTES_MAX))))
+/// Only with the last of it one has read as far as it says.
+fn split(LogPiece { mut data, position }: LogPiece) -> Vec<LogPiece> {
+    let mut pieces = Vec::new();
+    while data.len() > CHUNK_BYTES_MAX {
+        pieces.push(LogPiece { data: data.split_to(CHUNK_BYTES_MAX), position: String::new() });
+    }
+    pieces.push(LogPiece { data, position });
+    pieces
 }

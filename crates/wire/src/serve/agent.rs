@@ -3,14 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use api::v1;
-use bytes::Bytes;
 use futures::{
     FutureExt, StreamExt,
     stream::{self, Stream},
 };
 use model::{Fence, Key};
 use prost::Message;
-use store::{Api, Caller, Error, Result};
+use store::{Api, Caller, Error, LogPiece, Result};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 use v1::{report_request::Request as Ask, report_response::Response as Tell};
@@ -19,7 +18,7 @@ use super::{
     Service,
     drain::UntilDrain,
     draining, first,
-    hub::{Attachment, Chunks},
+    hub::{Attachment, Chunk, Chunks},
     refuse, status,
 };
 use crate::{identity, rpc::agent_service_server::AgentService};
@@ -43,9 +42,7 @@ impl AgentService for Service {
     async fn logs(&self, request: Request<v1::LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
         identity::caller(request.metadata()).map_err(status)?;
         let chunks = self.open_log(request.into_inner()).boxed().await.map_err(status)?;
-        let data = tokio_stream::wrappers::ReceiverStream::new(chunks)
-            .map(|chunk| chunk.map(|bytes| v1::LogsResponse { data: bytes.into() }).map_err(status));
-        Ok(Response::new(UntilDrain::new(data, &self.drain, Err(draining()))))
+        Ok(Response::new(UntilDrain::new(responses(chunks), &self.drain, Err(draining()))))
     }
 }
 
@@ -114,6 +111,7 @@ impl Service {
             tail: request.tail,
             previous: request.previous,
             since: request.since,
+            after: request.after,
         };
         match self.hub.open(&node, start).await {
             Some(opened) => opened,
@@ -186,19 +184,39 @@ impl Reports {
     }
 }
 
-/// Hands a log's chunks to its reader, no faster than they are read.
-async fn relay(mut requests: Streaming<v1::ReportRequest>, first: v1::LogChunk, reader: mpsc::Sender<Result<Bytes>>) {
+/// Ends well only where the log does.
+fn responses(chunks: Chunks) -> impl Stream<Item = Result<v1::LogsResponse, Status>> {
+    stream::unfold(Some(chunks), |chunks| async {
+        let mut chunks = chunks?;
+        match chunks.recv().await.unwrap_or_else(|| Err(broken())) {
+            Ok(Chunk::Piece(LogPiece { data, position })) => {
+                Some((Ok(v1::LogsResponse { data: data.into(), position }), Some(chunks)))
+            }
+            Ok(Chunk::End) => None,
+            Err(error) => Some((Err(status(error)), None)),
+        }
+    })
+}
+
+fn broken() -> Error {
+    Error::Unavailable("the agent's stream broke; the log goes on where it can be read".into())
+}
+
+/// Hands a log's chunks to its reader, no faster than they are read. It is dropped where the agent's connection breaks.
+async fn relay(mut requests: Streaming<v1::ReportRequest>, first: v1::LogChunk, reader: mpsc::Sender<Result<Chunk>>) {
     let mut chunk = first;
     loop {
-        if !chunk.data.is_empty() && reader.send(Ok(chunk.data.into())).await.is_err() {
+        let piece = LogPiece { data: chunk.data.into(), position: chunk.position };
+        if piece != LogPiece::default() && reader.send(Ok(Chunk::Piece(piece))).await.is_err() {
             return;
         }
         if chunk.end {
-            let failed = Some(chunk.error).filter(|error| !error.is_empty());
-            if let Some(error) = failed {
-                // The reader may be gone, and then needs no reason.
-                let _ = reader.send(Err(Error::Unavailable(error))).await;
-            }
+            let ended = match chunk.error {
+                error if error.is_empty() => Ok(Chunk::End),
+                error => Err(Error::Unavailable(error)),
+            };
+            // The reader may be gone, and then needs no reason.
+            let _ = reader.send(ended).await;
             return;
         }
         let next = tokio::select! {
@@ -207,12 +225,8 @@ async fn relay(mut requests: Streaming<v1::ReportRequest>, first: v1::LogChunk, 
         };
         chunk = match next {
             Ok(Some(v1::ReportRequest { request: Some(Ask::Log(chunk)) })) => chunk,
-            _ => {
-                let broken =
-                    Error::Unavailable("the agent's stream broke; the log goes on where it can be read".into());
-                let _ = reader.send(Err(broken)).await;
-                return;
-            }
+            // The reader notices that the end is missing.
+            _ => return,
         };
     }
 }

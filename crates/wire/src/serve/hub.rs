@@ -11,8 +11,7 @@ use std::{
 };
 
 use api::v1;
-use bytes::Bytes;
-use store::{Error, Result};
+use store::{Error, LogPiece, Result};
 use tokio::sync::{mpsc, oneshot};
 
 /// Chunks on their way from an agent to a reader.
@@ -22,8 +21,13 @@ const REQUESTS_MAX: usize = 64;
 /// An agent answers a request for a log this soon.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Pieces of one log; an error is its last.
-pub type Chunks = mpsc::Receiver<Result<Bytes>>;
+/// Of one log. It's whole only where its end was told, or an error: who relays it may be gone any time.
+pub enum Chunk {
+    Piece(LogPiece),
+    End,
+}
+
+pub type Chunks = mpsc::Receiver<Result<Chunk>>;
 
 #[derive(Default)]
 pub struct Hub {
@@ -73,7 +77,7 @@ impl Hub {
     }
 
     /// The log of that request comes now. None: nobody waits for it any more.
-    pub fn answer(&self, id: u64) -> Option<mpsc::Sender<Result<Bytes>>> {
+    pub fn answer(&self, id: u64) -> Option<mpsc::Sender<Result<Chunk>>> {
         let waiting = self.state().waiting.remove(&id)?;
         let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
         waiting.send(chunks).ok()?;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::{Actor, Fence, Key, Revision};
 use prost::Message;
-use store::{Api, Caller, Error, LogSource, LogStream, Result, Store, Transaction, conformance::put};
+use store::{Api, Caller, Error, LogPiece, LogSource, LogStream, Result, Store, Transaction, conformance::put};
 use tokio::sync::oneshot;
 use wire::Remote;
 
@@ -123,7 +123,9 @@ impl LogSource for Log {
             return Err(Error::Unavailable("its log was deleted".into()));
         }
         let guard = Dropped(self.dropped.lock().unwrap().take());
-        let lines = stream::iter((0..self.chunks).map(|n| Ok(Bytes::from(format!("line {n}\n")))));
+        let from = start.after.parse().map_or(0, |n: usize| n + 1);
+        let line = |n: usize| Ok(LogPiece { data: Bytes::from(format!("line {n}\n")), position: n.to_string() });
+        let lines = stream::iter((from..self.chunks).map(line));
         let rest = match start.follow {
             true => stream::pending().boxed(),
             false => stream::empty().boxed(),
@@ -162,13 +164,44 @@ async fn a_log_is_read_through_the_server() {
     let (double, server, remote) = one().await;
     register(&remote).await;
     instance(&double, "web-1", "n1").await;
-    let (source, _dropped) = log(5_000);
+    let ((source, _dropped), (again, _dropped_again)) = (log(5_000), log(5_000));
     remote.serve_logs(source);
     let cli = server.remote();
     let log = soon(cli.logs(&agent(), wanted("web-1", false))).await.unwrap();
-    let text: Vec<Bytes> = soon(log.try_collect()).await.unwrap();
+    let pieces: Vec<LogPiece> = soon(log.try_collect()).await.unwrap();
+    let text: Vec<&[u8]> = pieces.iter().map(|piece| &*piece.data).collect();
     let expected: String = (0..5_000).map(|n| format!("line {n}\n")).collect();
     assert_eq!(text.concat(), expected.as_bytes());
+    assert_eq!(pieces.last().unwrap().position, "4999");
+
+    remote.serve_logs(again);
+    let after = v1::LogsRequest { after: "4997".into(), ..wanted("web-1", false) };
+    let log = soon(cli.logs(&agent(), after)).await.unwrap();
+    let rest: Vec<LogPiece> = soon(log.try_collect()).await.unwrap();
+    assert_eq!(rest.iter().map(|piece| &*piece.position).collect::<Vec<_>>(), ["4998", "4999"]);
+}
+
+/// Which is no end: the instance runs on, and so does its log.
+#[tokio::test]
+async fn a_log_whose_agent_dies_breaks_off_with_an_error() {
+    let (double, server, _) = one().await;
+    instance(&double, "web-1", "n1").await;
+    // With a runtime of its own, so that all of it can be stopped at once.
+    let (life, address) = (tokio::runtime::Runtime::new().unwrap(), server.address());
+    let agent_of_n1 = life.spawn(async {
+        let remote = remote([address]);
+        register(&remote).await;
+        remote.serve_logs(log(1).0);
+        remote
+    });
+    let _dead = soon(agent_of_n1).await.unwrap();
+    let cli = server.remote();
+    let mut log = soon(cli.logs(&agent(), wanted("web-1", true))).await.unwrap();
+    assert_eq!(soon(log.next()).await.unwrap().unwrap().data, "line 0\n");
+    life.shutdown_background();
+    let broken = soon(log.next()).await.unwrap().unwrap_err();
+    assert!(matches!(&broken, Error::Unavailable(why) if why.contains("the agent's stream broke")), "{broken}");
+    assert!(soon(log.next()).await.is_none());
 }
 
 #[tokio::test]
@@ -180,7 +213,7 @@ async fn a_log_that_nobody_follows_any_more_is_closed() {
     remote.serve_logs(source);
     let cli = server.remote();
     let mut log = soon(cli.logs(&agent(), wanted("web-1", true))).await.unwrap();
-    assert_eq!(soon(log.next()).await.unwrap().unwrap(), "line 0\n");
+    assert_eq!(soon(log.next()).await.unwrap().unwrap().data, "line 0\n");
     drop(log);
     soon(dropped).await.unwrap();
 }

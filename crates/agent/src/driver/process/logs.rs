@@ -12,12 +12,14 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use store::{LogPiece, LogStream};
 
 use super::{
     folder::{self, Folder},
+    position::{FileId, Position},
     times,
 };
-use crate::driver::{LogPart, LogStream};
+use crate::driver::{LogPart, Result, Trouble};
 
 /// Of instances that are gone.
 #[derive(Clone, Copy, Debug)]
@@ -39,35 +41,40 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How soon a follower sees what was written.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
-/// One run's log, and with `follow` what comes, also of later runs, until the instance is gone.
-pub fn stream(folder: Folder, part: LogPart) -> LogStream {
-    let reader = Reader { folder, run: 0, part, opened: false, file: None, rest: Vec::new() };
-    stream::unfold(reader, |reader| async move {
+/// One run's log, and with `follow` what comes, also of later runs, until the instance is gone. First it says where it
+/// begins, in a piece without data.
+pub fn stream(folder: Folder, part: LogPart) -> Result<LogStream> {
+    let after = part.after.as_deref().map(str::parse);
+    let after: Option<Position> = after.transpose().map_err(Trouble)?;
+    let reader = Reader { folder, run: 0, part, after, opened: false, file: None, rest: Vec::new() };
+    let pieces = stream::unfold(reader, |reader| async move {
         let (reader, read) = step(reader).await?;
         Some((read, reader))
-    })
-    .boxed()
+    });
+    Ok(pieces.boxed())
 }
 
 /// The next piece; none at the end.
-async fn step(mut reader: Reader) -> Option<(Reader, store::Result<Bytes>)> {
+async fn step(mut reader: Reader) -> Option<(Reader, store::Result<LogPiece>)> {
     loop {
         let work = move || {
-            if !std::mem::replace(&mut reader.opened, true) {
-                reader.run = reader.folder.newest_run().saturating_sub(u64::from(reader.part.previous));
-                reader.open(reader.part);
-            }
             // Looked at before what is left is read: nothing is written once it's gone.
             let gone = !reader.folder.0.exists();
-            let read = reader.read();
-            (reader, read, gone)
+            let read = match std::mem::replace(&mut reader.opened, true) {
+                false => reader.begin(),
+                true => reader.read(),
+            };
+            let piece = read.and_then(|data| data.map(|data| Ok((data, reader.position()?))).transpose());
+            (reader, piece, gone)
         };
         let (back, read, gone) = tokio::task::spawn_blocking(work).await.ok()?;
         reader = back;
         match read {
-            Ok(bytes) if !bytes.is_empty() => return Some((reader, Ok(bytes))),
-            Ok(_) if reader.part.follow && !gone => tokio::time::sleep(FOLLOW_PAUSE).await,
-            Ok(_) => return None,
+            Ok(Some((data, position))) => {
+                return Some((reader, Ok(LogPiece { data, position: position.to_string() })));
+            }
+            Ok(None) if reader.part.follow && !gone => tokio::time::sleep(FOLLOW_PAUSE).await,
+            Ok(None) => return None,
             Err(e) => return Some((reader, Err(store::Error::Unavailable(format!("reading the log: {e}"))))),
         }
     }
@@ -77,6 +84,7 @@ struct Reader {
     folder: Folder,
     run: u64,
     part: LogPart,
+    after: Option<Position>,
     opened: bool,
     /// The file that is read. It's held, so a rotation takes nothing away.
     file: Option<File>,
@@ -85,6 +93,41 @@ struct Reader {
 }
 
 impl Reader {
+    fn begin(&mut self) -> io::Result<Option<Bytes>> {
+        match self.after {
+            Some(after) => self.go_on(after)?,
+            None => {
+                self.run = self.folder.newest_run().saturating_sub(u64::from(self.part.previous));
+                self.open(self.part.clone());
+            }
+        }
+        Ok(Some(Bytes::new()))
+    }
+
+    /// Where somebody has read up to there. A file that was rotated away meanwhile is gone; all that is left is newer.
+    fn go_on(&mut self, after: Position) -> io::Result<()> {
+        self.run = after.run;
+        self.open(LogPart::default());
+        let mut files: Vec<File> = self.file.take().into_iter().chain(self.rest.drain(..).rev()).collect();
+        let ids = files.iter().map(FileId::of).collect::<io::Result<Vec<_>>>()?;
+        if let Some(at) = ids.iter().position(|id| Some(*id) == after.file) {
+            files.drain(..at);
+            skip_to(&mut files[0], after.offset)?;
+        }
+        files.reverse();
+        self.file = files.pop();
+        self.rest = files;
+        Ok(())
+    }
+
+    fn position(&mut self) -> io::Result<Position> {
+        let (file, offset) = match &mut self.file {
+            Some(file) => (Some(FileId::of(file)?), file.stream_position()?),
+            None => (None, 0),
+        };
+        Ok(Position { run: self.run, file, offset })
+    }
+
     /// Starts where that part of the run begins.
     fn open(&mut self, part: LogPart) {
         let dir = self.folder.run(self.run);
@@ -114,18 +157,19 @@ impl Reader {
         self.rest = files;
     }
 
-    fn read(&mut self) -> io::Result<Bytes> {
+    /// None: nothing for now.
+    fn read(&mut self) -> io::Result<Option<Bytes>> {
         let mut buffer = vec![0; CHUNK_BYTES];
         loop {
             if let Some(file) = &mut self.file {
                 let n = file.read(&mut buffer)?;
                 if n > 0 {
                     buffer.truncate(n);
-                    return Ok(buffer.into());
+                    return Ok(Some(buffer.into()));
                 }
             }
             if !self.next_file()? {
-                return Ok(Bytes::new());
+                return Ok(None);
             }
         }
     }
@@ -143,9 +187,9 @@ impl Reader {
                 return self.next_file();
             }
         }
-        let newest = self.folder.newest_run();
-        if newest > self.run && !self.part.previous {
-            self.run = newest;
+        let next = self.folder.runs().into_iter().filter(|run| *run > self.run).min();
+        if let Some(next) = next.filter(|_| !self.part.previous) {
+            self.run = next;
             self.open(LogPart::default());
             return Ok(self.file.is_some());
         }

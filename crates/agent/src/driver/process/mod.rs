@@ -12,6 +12,7 @@ mod identity;
 mod launch;
 mod logs;
 mod ports;
+mod position;
 mod reap;
 mod runs;
 mod times;
@@ -31,8 +32,8 @@ use self::{
 use crate::{
     Moment,
     driver::{
-        Driver, Exit, Found, FoundRun, Id, Launch, LogPart, LogStream, Memory, NodeMemory, Reached, Result, StartError,
-        Started, Stop, Target, Trouble,
+        Driver, Exit, Found, FoundRun, Id, Launch, LogPart, Memory, NodeMemory, Reached, Result, StartError, Started,
+        Stop, Target, Trouble,
     },
     health,
     template::{Limits, Probe},
@@ -212,9 +213,9 @@ impl Driver for Process {
         health::probe(target, probe, timeout, &exec).await
     }
 
-    async fn logs(&self, id: &Id, part: LogPart) -> Result<LogStream> {
+    async fn logs(&self, id: &Id, part: LogPart) -> Result<store::LogStream> {
         let folder = Folder::of(&self.0.config.data_dir, id);
-        Ok(logs::stream(folder, part))
+        logs::stream(folder, part)
     }
 }
 

@@ -113,10 +113,13 @@ impl Holdings {
         self.lock().moves.get(key).copied().unwrap_or(MOVES_MAX)
     }
 
-    pub fn halve_moves(&self, key: &Key) {
+    /// False: it was a single one already.
+    pub fn halve_moves(&self, key: &Key) -> bool {
         let mut held = self.lock();
         let moves = held.moves.entry(key.clone()).or_insert(MOVES_MAX);
+        let fewer = *moves > 1;
         *moves = (*moves / 2).max(1);
+        fewer
     }
 
     pub fn reset_moves(&self, key: &Key) {

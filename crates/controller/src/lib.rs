@@ -30,7 +30,10 @@ mod trace;
 mod watched;
 mod worker;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use rand::Rng;
 use store::{Result, Store};
@@ -63,6 +66,8 @@ struct Shared {
     holdings: Holdings,
     /// Why keys are looked at, for traces alone.
     causes: causes::Waiting,
+    /// Steps that never get through.
+    stuck: Mutex<Spell>,
     stats: Arc<Stats>,
     /// The shards to watch; set by `member`, followed by `informer`.
     wanted: watch::Sender<store::ShardSet>,
@@ -82,6 +87,7 @@ impl Controller {
             queue: Queue::new(config.backoff_min, config.backoff_max),
             holdings: Holdings::default(),
             causes: causes::Waiting::default(),
+            stuck: Mutex::default(),
             stats: Arc::default(),
             wanted: watch::Sender::new(Some(Arc::default())),
             watched: watch::Sender::new(Some(Arc::default())),

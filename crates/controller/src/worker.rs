@@ -12,6 +12,7 @@ use std::{
 use kinds::{RECONCILERS, Reconciler, Scope, moves};
 use model::{Fence, LEADER, Next, Revision, Time, Until, shard_claim};
 use store::{Class, Error, Transaction};
+use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use crate::{
@@ -173,7 +174,9 @@ impl Shared {
             Class::Conflict => {
                 debug!(key = %work.key, %verb, %error, "the world moved");
                 self.stats.count(work.reconciler, Outcome::Conflict);
-                self.holdings.halve_moves(&work.key);
+                if !self.holdings.halve_moves(&work.key) {
+                    self.tell_stuck(work, verb, error);
+                }
                 Done::Backoff
             }
             Class::Fenced => {
@@ -202,6 +205,14 @@ impl Shared {
                 self.stats.count(work.reconciler, Outcome::Failed);
                 Done::Backoff
             }
+        }
+    }
+
+    /// A world that moves lets a step of a single move through before long. Where it doesn't, the step itself is in the way.
+    fn tell_stuck(&self, work: &Work, verb: &str, error: &Error) {
+        let told = self.stuck.lock().expect("no holder panics").failed(1, Instant::now());
+        if let Some(count) = told {
+            warn!(key = %work.key, %verb, %error, count, "a step conflicts again and again, though it's a single move");
         }
     }
 

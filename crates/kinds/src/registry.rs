@@ -122,6 +122,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// Whether one may be made while its owner is on its way out, since it tells of what is left, and stays after it.
+    fn outlives_owner(&self) -> bool {
+        false
+    }
+
     /// What it can't be acted on without, with the field that names it.
     fn uses(&self, _resource: &v1::Resource) -> Vec<(&'static str, Key)> {
         Vec::new()

@@ -229,7 +229,8 @@ impl Bases {
     }
 }
 
-/// Where a new resource belongs. Its owner must exist, live in the same namespace, and not be on its way out.
+/// Where a new resource belongs. Its owner must exist, live in the same namespace, and not be on its way out, unless the
+/// resource outlives it.
 pub fn lineage<'a>(
     kind: &dyn Kind,
     key: &Key,
@@ -253,7 +254,7 @@ pub fn lineage<'a>(
         let (expected, found) = (&owner.uid, record.uid());
         return Err(Error::conflict(key, format!("its owner {at} has uid {found:?}, not {expected:?}")));
     }
-    if record.deleting {
+    if record.deleting && !kind.outlives_owner() {
         return Err(Error::conflict(key, format!("its owner {at} is being deleted")));
     }
     Ok(Lineage { shard: if kind.info().global { 0 } else { record.shard }, root_uid: record.root_uid().to_owned() })

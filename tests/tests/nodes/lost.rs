@@ -32,6 +32,25 @@ fn a_lost_nodes_instances_are_replaced_and_stopped_when_it_returns() {
     assert!(kept.into_iter().all(|i| after.contains(i)), "nothing else was touched: {before:?}, {after:?}");
 }
 
+#[test]
+fn a_service_that_is_deleted_while_a_node_is_lost_goes() {
+    let mut cluster = Cluster::of_nodes(&["n1", "n2", "n3"]);
+    cluster.apply_with(sleeper("web", 3, 2).as_bytes(), &["--wait"]).ok();
+    let lost = cluster.instances("web").into_iter().find(|i| i.node == "n1").expect("they are spread over all nodes");
+    let process = cluster.process_of(&lost);
+    cluster.kill_part("n1");
+    cluster.run(&["delete", "service", "web", "--timeout", "60s"]).ok();
+    assert!(cluster.instances("web").is_empty());
+    assert!(process.is_alive(), "nobody could tell its node yet");
+
+    cluster.start_agent("n1");
+    process.wait_gone(LONG);
+    look_until("the node has cleared it", LONG, || {
+        let releases = cluster.run(&["get", "releases", "-o", "json"]).ok().json();
+        releases["items"].as_array().is_some_and(Vec::is_empty).then_some(())
+    });
+}
+
 /// Its instances were bound to the Node that was deleted; what ran of them is stopped, and all is as declared again.
 #[test]
 fn a_node_that_is_deleted_while_its_agent_runs_comes_back_by_itself() {

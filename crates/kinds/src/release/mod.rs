@@ -67,6 +67,11 @@ impl Kind for ReleaseKind {
         typed::<v1::ReleaseSpec>("spec", resource.spec.as_ref()).ok().map(|spec| spec.node)
     }
 
+    /// A service that is deleted gives up what runs on a lost node, too.
+    fn outlives_owner(&self) -> bool {
+        true
+    }
+
     fn row(&self, resource: &v1::Resource) -> Vec<String> {
         let spec: v1::ReleaseSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
         vec![spec.node, spec.instance.unwrap_or_default().name]

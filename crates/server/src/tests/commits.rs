@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use api::v1;
-use kinds::{SPEC_BYTES_MAX, any, instance, service, typed};
+use kinds::{SPEC_BYTES_MAX, any, instance, release, service, typed};
 use model::{Fence, Key, Revision, condition};
 use prost::Message;
-use store::{Error, Expect, Memory, Store, Transaction, Write};
+use store::{Api, Error, Expect, Memory, Store, Transaction, Write};
 
 use super::fixtures::*;
 use crate::Server;
@@ -59,6 +59,27 @@ async fn a_child_shares_its_owners_shard_and_root() {
     assert_eq!((child.generation, parent.generation), (1, 1));
     assert_eq!(child.last_writer.unwrap().actor, "controller/a");
     assert_eq!(parent.revision, child.revision, "the step's own record is written too");
+}
+
+/// What tells a lost node of an instance that a service gave up on its way out; of all else nothing is made any more.
+#[tokio::test]
+async fn what_outlives_its_owner_is_made_while_that_goes() {
+    let server = start().await;
+    let (_, child, fence) = family(&server).await;
+    let asked = v1::DeleteRequest { key: Some((&web()).into()), ..Default::default() };
+    server.delete(&caller(), asked).await.unwrap();
+    let parent = get(&server, &web()).await;
+    let said = refused(&server, &fence, put(instance_of(&parent, "web-abc-1"))).await;
+    assert_eq!(said, "conflict on Instance/default/web-abc-1: its owner Service/default/web is being deleted");
+    let key = Key::new("Release", "default", &metadata(&child).uid);
+    let spec = v1::ReleaseSpec { node: "n1".into(), instance_uid: metadata(&child).uid, ..Default::default() };
+    let owned =
+        v1::Metadata { kind: "Release".into(), name: key.name().into(), ..metadata(&instance_of(&parent, "x")) };
+    let release = v1::Resource { metadata: Some(owned), spec: Some(any(release::SPEC, &spec)), status: None };
+    let moves = vec![put(release), removal(&child), put(parent.clone())];
+    server.commit(step(fence.clone(), moves)).await.unwrap();
+    server.commit(step(fence, vec![removal(&get(&server, &web()).await)])).await.unwrap();
+    assert_eq!(metadata(&get(&server, &key).await).shard, metadata(&parent).shard, "it stays");
 }
 
 #[tokio::test]

@@ -115,7 +115,11 @@ fn nothing_is_replaced_when_most_nodes_vanish_at_once() {
     alarms(&cluster);
     let log = cluster.log();
     let warned = log.lines().filter(|line| line.contains("WARN") && line.contains("key=Placement/default"));
-    assert_eq!(warned.filter(|line| line.contains("more than half of the nodes")).count(), 1, "once, and loudly: {log}");
+    assert_eq!(
+        warned.filter(|line| line.contains("more than half of the nodes")).count(),
+        1,
+        "once, and loudly: {log}"
+    );
 
     // Once one of them is back the other is given its time, though it has been silent for long.
     let mut watched = Watched::start(&cluster, 3);

@@ -81,6 +81,25 @@ async fn a_lost_supervisors_tree_is_cleaned_by_its_marks() {
     a_lost_supervisors_tree_is_cleaned(World::without_cgroups()).await;
 }
 
+/// Its records go with it, and its lock, but not what is to be done about it.
+#[tokio::test]
+async fn what_removed_its_own_folder_is_stopped_cleaned_and_forgotten() {
+    for how in [Stop::Gracefully, Stop::Destroy] {
+        let world = World::new();
+        let driver = world.driver();
+        let launch = script("rm -rf ${PWD%/work}; exec sleep 60");
+        let started = driver.start(launch.clone()).await.unwrap();
+        let pid = started.pid as i32;
+        until(|| (!world.instance(&launch).exists()).then_some(())).await;
+        driver.stop(&launch.id, how).await.unwrap();
+        assert_eq!(ended(started).await, Ended::Broken);
+        assert_eq!(driver.clean(&launch.id).await.unwrap().how, How::SupervisorLost);
+        assert!(!is_alive(pid), "{how:?}");
+        driver.forget(&launch.id).await.unwrap();
+        assert!(!world.instance(&launch).exists());
+    }
+}
+
 /// As what runs containers does.
 #[tokio::test]
 async fn groups_that_a_run_made_below_its_own_go_with_it() {

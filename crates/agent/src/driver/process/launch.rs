@@ -127,8 +127,14 @@ fn environment(config: &Config, launch: &Launch) -> BTreeMap<String, String> {
 }
 
 /// In the environment of every process of a run.
-pub fn mark(uid: &str, run: u64) -> String {
+fn mark(uid: &str, run: u64) -> String {
     format!("DRIFTLESS_RUN={uid}.{run}")
+}
+
+/// Whether an entry of an environment is that of some run of that instance.
+pub fn is_mark(uid: &str, entry: &[u8]) -> bool {
+    let rest = entry.strip_prefix(b"DRIFTLESS_RUN=").and_then(|rest| rest.strip_prefix(uid.as_bytes()));
+    rest.is_some_and(|rest| rest.starts_with(b"."))
 }
 
 fn encode_env(env: &BTreeMap<String, String>) -> Vec<u8> {

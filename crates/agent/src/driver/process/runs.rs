@@ -226,17 +226,18 @@ impl Runs {
         let folder = self.folder(id);
         let memory = self.memory(id);
         let dir = folder.run(memory.run);
+        // It may have removed all of it itself.
+        fs::create_dir_all(&dir).map_err(trouble("making the run's folder"))?;
         let lock = folder.lock_soon().map_err(trouble("locking the instance"))?;
         let _lock = lock.ok_or_else(|| Trouble("a supervisor is there after all".into()))?;
         if let Some(exit) = exit::read(&dir, &folder) {
             return Ok(exit);
         }
-        let group = self.config.cgroups.group(&id.uid, memory.run);
-        let mark = launch::mark(&id.uid, memory.run);
         let traces = reap::Traces {
             child: Identity::read(&dir.join("child")),
-            is_mark: |entry: &[u8]| entry == mark.as_bytes(),
-            cgroup: group,
+            // Where nobody keeps anything, nothing of any run has a right to be there.
+            is_mark: |entry: &[u8]| launch::is_mark(&id.uid, entry),
+            cgroup: self.config.cgroups.group(&id.uid, memory.run).filter(|group| group.is_dir()),
         };
         reap::kill_all(&traces).ok_or_else(|| Trouble("processes of a broken run don't end".into()))?;
         self.config.cgroups.remove(&id.uid, memory.run);

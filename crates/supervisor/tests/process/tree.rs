@@ -97,6 +97,7 @@ async fn what_removed_its_own_folder_is_stopped_cleaned_and_forgotten() {
         assert!(!is_alive(pid), "{how:?}");
         driver.forget(&launch.id).await.unwrap();
         assert!(!world.instance(&launch).exists());
+        assert!(!world.config().cgroups.group(&launch.id.uid, 1).is_some_and(|group| group.exists()));
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -151,10 +152,26 @@ impl Root {
 
     /// Only empty groups go, with those that the run made below them.
     pub fn remove(&self, uid: &str, run: u64) {
-        let roots = self.unified.iter().chain(self.controllers.values().map(|(root, _)| root));
-        let groups = roots.flat_map(|root| with_below(root.join(leaf(uid, run))));
+        let groups = self.roots().flat_map(|root| with_below(root.join(leaf(uid, run))));
         groups.for_each(|group| drop(fs::remove_dir(group)));
     }
+
+    /// Those of all runs of that instance, also of such as nothing else tells of any more.
+    pub fn remove_all(&self, uid: &str) {
+        let entries = self.roots().filter_map(|root| fs::read_dir(root).ok()).flatten().flatten();
+        let groups = entries.filter(|entry| is_leaf_of(uid, &entry.file_name())).flat_map(|e| with_below(e.path()));
+        groups.for_each(|group| drop(fs::remove_dir(group)));
+    }
+
+    fn roots(&self) -> impl Iterator<Item = &PathBuf> {
+        self.unified.iter().chain(self.controllers.values().map(|(root, _)| root))
+    }
+}
+
+/// Of that instance's name, for some run.
+fn is_leaf_of(uid: &str, name: &OsStr) -> bool {
+    let rest = name.to_str().and_then(|name| name.strip_prefix(uid)?.strip_prefix('-'));
+    rest.is_some_and(|run| run.parse::<u64>().is_ok())
 }
 
 /// A group and all below it, which come first. What isn't there has none.

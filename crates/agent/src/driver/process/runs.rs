@@ -268,8 +268,7 @@ impl Runs {
         self.supervisors.lock().expect("no holder panics").remove(&id.uid);
         let folder = self.folder(id);
         // One that was made for a start that failed has nobody else to remove it.
-        let noted = self.memory(id).run;
-        folder.runs().into_iter().chain([noted]).for_each(|run| self.config.cgroups.remove(&id.uid, run));
+        self.config.cgroups.remove_all(&id.uid);
         if folder.0.exists() {
             let Some(_lock) = folder.lock_soon()? else {
                 return Err(io::Error::other("something is still kept here"));

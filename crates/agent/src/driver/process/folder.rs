@@ -133,7 +133,7 @@ impl Folder {
         }
     }
 
-    fn runs(&self) -> Vec<u64> {
+    pub fn runs(&self) -> Vec<u64> {
         let entries = fs::read_dir(self.0.join("runs")).into_iter().flatten().flatten();
         entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
     }

@@ -97,6 +97,7 @@ impl Keeper {
             role: "agent".into(),
             name: self.config.node.clone(),
             server: String::new(),
+            server_address: String::new(),
             ttl: self.config.session_ttl,
         };
         let attach = self.call(self.api.open_session(open)).await?;

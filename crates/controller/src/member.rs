@@ -81,6 +81,7 @@ async fn open(shared: &Shared) -> String {
             role: "controller".into(),
             name: shared.config.name.clone(),
             server: String::new(),
+            server_address: String::new(),
             ttl: shared.config.ttl,
         };
         shared.store.open_session(open).await.map(|_| session)

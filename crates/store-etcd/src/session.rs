@@ -139,8 +139,8 @@ impl Inner {
 }
 
 fn member(open: &SessionOpen) -> Vec<u8> {
-    let SessionOpen { session, role, name, server, .. } = open.clone();
-    api::v1::Member { session, role, name, server, ..Default::default() }.encode_to_vec()
+    let SessionOpen { session, role, name, server, server_address, .. } = open.clone();
+    api::v1::Member { session, role, name, server, server_address, ..Default::default() }.encode_to_vec()
 }
 
 /// Each attach writes the key once, and it dies with the session.

@@ -268,8 +268,9 @@ pub struct SessionOpen {
     pub session: String,
     pub role: String,
     pub name: String,
-    /// The server that its stream is attached to.
+    /// The server that its stream is attached to, and where other servers reach that one.
     pub server: String,
+    pub server_address: String,
     pub ttl: Duration,
 }
 

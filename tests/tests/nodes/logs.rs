@@ -3,9 +3,16 @@
 use std::{
     fs::{self, File},
     path::PathBuf,
+    process::Command,
 };
 
-use driftless_tests::{Cluster, Lines, processes::look_until};
+use driftless_tests::{
+    Cluster, Lines,
+    command::{self, driftless},
+    part::Part,
+    processes::look_until,
+};
+use store_etcd::testing::Etcd;
 
 use crate::watched::{LONG, sleeper};
 
@@ -24,9 +31,13 @@ struct Follower {
 
 impl Follower {
     fn start(cluster: &Cluster, instance: &str) -> Self {
+        Self::of(cluster, cluster.command(&["logs", "-f", instance]))
+    }
+
+    fn of(cluster: &Cluster, command: Command) -> Self {
         let told = cluster.dir().join("follower.err");
         let stderr = File::create(&told).expect("it can be made");
-        let lines = Lines::start_with(cluster.command(&["logs", "-f", instance]), stderr.into());
+        let lines = Lines::start_with(command, stderr.into());
         Self { lines, told, read: 0 }
     }
 
@@ -47,6 +58,32 @@ impl Follower {
     fn says(&self, what: &str, times: usize) {
         look_until(what, LONG, || (self.told().matches(what).count() == times).then_some(()));
     }
+}
+
+#[test]
+fn logs_come_through_any_server() {
+    let runtime = tokio::runtime::Runtime::new().expect("there are threads");
+    let etcd = runtime.block_on(Etcd::start());
+    let cluster = Cluster::of_nodes_on(&etcd.url(), &["n1"]);
+    let other = ["server", "--store", &etcd.url(), "--listen", "127.0.0.1:0", "--name", "other"];
+    let mut other = Part::start(cluster.dir(), "other", "", &other);
+    cluster.apply_with(counter("web").as_bytes(), &["--wait"]).ok();
+    let instance = cluster.instances("web").remove(0).name;
+    let logs = || command::run(driftless_with(&other.address(), &["logs", &instance, "--tail", "1"]), b"").ok().stdout;
+    assert!(logs().starts_with("line "));
+
+    let mut follower = Follower::of(&cluster, driftless_with(&other.address(), &["logs", "-f", &instance]));
+    follower.read_on(5);
+    cluster.run(&["delete", "service", "web", "--timeout", "60s"]).ok();
+    let Follower { lines, .. } = follower;
+    assert_eq!(lines.ends_with(LONG), Some(0));
+    other.kill();
+}
+
+fn driftless_with(server: &str, arguments: &[&str]) -> Command {
+    let mut command = driftless(server);
+    command.args(arguments);
+    command
 }
 
 #[test]

@@ -121,6 +121,7 @@ async fn stored(incarnation: &str) -> Arc<Memory> {
         role: "controller".into(),
         name: "c".into(),
         server: String::new(),
+        server_address: String::new(),
         ttl: Config::default().ttl,
     };
     store.open_session(open).await.expect("it opens");

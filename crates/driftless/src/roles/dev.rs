@@ -57,7 +57,8 @@ pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::R
     let (end_server, server_ends) = watch::channel(false);
 
     let seen = Seen { pages: &pages, tracer: &tracer };
-    let serving = server::serve(store.clone(), "dev", listener, seen, server_ends, || ());
+    let serving =
+        server::serve(store.clone(), server::Me { name: "dev", address: "" }, listener, seen, server_ends, || ());
     let data = args.data_dir.join("node");
     let clients = async {
         let config = Config { name: "dev".into(), tracer: tracer.clone(), ..Config::default() };

@@ -1,6 +1,6 @@
 //! `driftless server`: the store that admits, on a port.
 
-use std::{path::PathBuf, str::FromStr, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc};
 
 use anyhow::Context;
 use server::{Readiness, Server};
@@ -36,6 +36,10 @@ pub struct Args {
     /// What people know this server by [default: the host's name and the port].
     #[arg(long)]
     name: Option<String>,
+    /// Where other servers reach this one, for logs of agents that are attached here [default: what it listens on, by the
+    /// host's name where that is every address].
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
     #[command(flatten)]
     pages: PagesArgs,
     #[command(flatten)]
@@ -92,6 +96,8 @@ pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::R
     let address = listener.local_addr()?;
     // Several may run on one host.
     let name = args.name.unwrap_or_else(|| format!("{}:{}", client::host(), address.port()));
+    let advertised = args.advertise.unwrap_or_else(|| advertised(address));
+    let me = Me { name: &name, address: &advertised };
     let pages = args.pages.open("server", &["server"]).await?;
     let ready = || announce(&format!("server {name} on {address}"));
     let tracer = tracing.start("server", &name)?;
@@ -100,19 +106,19 @@ pub async fn run(args: Args, tracing: &Tracing, shutdown: Shutdown) -> anyhow::R
     let served = match args.store {
         Backend::Embedded(dir) => {
             let store = open(dir).await?;
-            let served = serve(store.clone(), &name, listener, seen, shutdown, ready).await;
+            let served = serve(store.clone(), me, listener, seen, shutdown, ready).await;
             store.close().await;
             served
         }
         Backend::Memory => {
             let store = Arc::new(Memory::new(Cluster::random()));
-            serve(store, &name, listener, seen, shutdown, ready).await
+            serve(store, me, listener, seen, shutdown, ready).await
         }
         Backend::Etcd(options) => {
             let store = EtcdStore::new(args.etcd.of(options)).context("cannot use etcd")?;
             store.keep(Upkeep::default());
             pages.add(store.metrics());
-            serve(Arc::new(store), &name, listener, seen, shutdown, ready).await
+            serve(Arc::new(store), me, listener, seen, shutdown, ready).await
         }
     };
     telemetry::flush(&tracer).await;
@@ -129,17 +135,32 @@ pub async fn open(dir: PathBuf) -> anyhow::Result<Arc<Embedded>> {
     Ok(Arc::new(opened.context("cannot open the store")?))
 }
 
+/// Where others reach what listens there, as far as that can be known here.
+fn advertised(address: SocketAddr) -> String {
+    match address.ip().is_unspecified() {
+        true => format!("{}:{}", client::host(), address.port()),
+        false => address.to_string(),
+    }
+}
+
+/// What others know a server by, and where they reach it.
+#[derive(Clone, Copy)]
+pub struct Me<'a> {
+    pub name: &'a str,
+    pub address: &'a str,
+}
+
 /// Serves until it's asked to end; calls `ready` when it first can be used.
 pub async fn serve(
     backend: Arc<dyn Store>,
-    name: &str,
+    me: Me<'_>,
     listener: TcpListener,
     Seen { pages, tracer }: Seen<'_>,
     shutdown: Shutdown,
     ready: impl FnOnce(),
 ) -> anyhow::Result<()> {
     let tracer = tracer.part("driftless.server");
-    let mut config = server::Config::new(name);
+    let mut config = server::Config::new(me.name);
     config.tracer = tracer.clone();
     let server = tokio::select! {
         started = Server::start(config, backend) => Arc::new(started.map_err(Trouble::Store)?),
@@ -150,7 +171,8 @@ pub async fn serve(
     };
     pages.add(server.metrics());
     pages.check("server", server.check());
-    let config = wire::Config { ready: Some(is_ready(&server)), tracer, ..wire::Config::new(name) };
+    let address = me.address.to_owned();
+    let config = wire::Config { address, ready: Some(is_ready(&server)), tracer, ..wire::Config::new(me.name) };
     let end = {
         let server = server.clone();
         async move {

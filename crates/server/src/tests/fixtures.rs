@@ -99,6 +99,7 @@ pub async fn open_session(server: &Server, id: &str, role: &str, name: &str) -> 
         role: role.into(),
         name: name.into(),
         server: String::new(),
+        server_address: String::new(),
         ttl: Duration::from_secs(3600),
     };
     server.open_session(open).await.expect("it's new")

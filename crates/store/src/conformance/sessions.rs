@@ -13,6 +13,7 @@ pub(super) fn open(setup: &Setup, session: &str, server: &str) -> SessionOpen {
         role: "controller".into(),
         name: format!("name-of-{session}"),
         server: server.into(),
+        server_address: format!("{server}.example:7400"),
         // Long enough that only a session that nobody renews for good runs out.
         ttl: setup.ttl.max(super::PATIENCE),
     }
@@ -54,6 +55,7 @@ pub async fn an_open_session_is_shown_with_what_it_says(setup: Setup) {
         server: "s1".into(),
         attach: 1,
         report: None,
+        server_address: "s1.example:7400".into(),
     };
     shown.until(|c| c.members == [opened.clone()]).await;
 
@@ -63,7 +65,8 @@ pub async fn an_open_session_is_shown_with_what_it_says(setup: Setup) {
     shown.until(|c| c.members == [reported.clone()]).await;
 
     store.open_session(open(&setup, "a", "s2")).await.expect("it attaches");
-    let attached = v1::Member { server: "s2".into(), attach: 2, ..reported };
+    let server_address = "s2.example:7400".into();
+    let attached = v1::Member { server: "s2".into(), server_address, attach: 2, ..reported };
     shown.until(|c| c.members == [attached.clone()]).await;
     Coordinated::open(store).await.until(|c| c.members == [attached.clone()]).await;
 }

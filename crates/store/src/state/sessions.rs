@@ -19,6 +19,7 @@ pub struct Session {
     role: String,
     name: String,
     server: String,
+    server_address: String,
     pub attach: u64,
     ttl: Duration,
     pub deadline: Instant,
@@ -27,8 +28,8 @@ pub struct Session {
 
 impl Session {
     pub fn new(open: SessionOpen, attach: u64, now: Instant) -> Self {
-        let SessionOpen { role, name, server, ttl, .. } = open;
-        Self { role, name, server, attach, ttl, deadline: now + ttl, report: None }
+        let SessionOpen { role, name, server, server_address, ttl, .. } = open;
+        Self { role, name, server, server_address, attach, ttl, deadline: now + ttl, report: None }
     }
 }
 
@@ -77,6 +78,7 @@ impl Sessions {
             role: s.role.clone(),
             name: s.name.clone(),
             server: s.server.clone(),
+            server_address: s.server_address.clone(),
             attach: s.attach,
             report: s.report.clone(),
         };

@@ -19,11 +19,13 @@ use super::{
     drain::UntilDrain,
     draining, first,
     hub::{Attachment, Chunk, Chunks},
-    refuse, status,
+    refuse,
+    relay::{self, Log},
+    status,
 };
 use crate::{identity, rpc::agent_service_server::AgentService};
 
-/// For finding out which server an agent is attached to; it only makes an error's text better.
+/// For finding out which server an agent is attached to.
 const LOOKUP_MAX: Duration = Duration::from_secs(1);
 
 #[tonic::async_trait]
@@ -40,9 +42,10 @@ impl AgentService for Service {
     }
 
     async fn logs(&self, request: Request<v1::LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
-        identity::caller(request.metadata()).map_err(status)?;
-        let chunks = self.open_log(request.into_inner()).boxed().await.map_err(status)?;
-        Ok(Response::new(UntilDrain::new(responses(chunks), &self.drain, Err(draining()))))
+        let caller = identity::caller(request.metadata()).map_err(status)?;
+        let relayed = relay::is_relayed(request.metadata());
+        let log = self.open_log(&caller, relayed, request.into_inner()).boxed().await.map_err(status)?;
+        Ok(Response::new(UntilDrain::new(log, &self.drain, Err(draining()))))
     }
 }
 
@@ -62,7 +65,7 @@ impl Service {
                 let gone = || status(Error::Unavailable("nobody reads that log any more".into()));
                 let reader = self.hub.answer(chunk.id).ok_or_else(gone)?;
                 // Says nothing; ends when the log does, or when nobody reads it.
-                let relayed = stream::once(relay(requests, chunk, reader)).filter_map(|()| async { None });
+                let relayed = stream::once(hand_on(requests, chunk, reader)).filter_map(|()| async { None });
                 Ok(UntilDrain::new(relayed, &self.drain, Err(draining())))
             }
             _ => Err(status(Error::invalid("request", "the first message should be a hello, or a log's first chunk"))),
@@ -85,8 +88,8 @@ impl Service {
         Ok((v1::HelloAccepted { node_uid, incarnation }, reports))
     }
 
-    /// The instance's node decides which agent to ask.
-    async fn open_log(&self, request: v1::LogsRequest) -> Result<Chunks> {
+    /// The instance's node decides which agent to ask, and through which server.
+    async fn open_log(&self, caller: &Caller, relayed: bool, request: v1::LogsRequest) -> Result<Log> {
         let key = Key::new("Instance", &request.namespace, &request.instance);
         let object = self.api.get(&key).await?.ok_or_else(|| Error::NotFound(key.clone()))?;
         let corrupt = |error: prost::DecodeError| Error::Corrupt(format!("{key}: {error}"));
@@ -105,32 +108,34 @@ impl Service {
         }
         let start = v1::LogStart {
             id: 0,
-            namespace: request.namespace,
-            instance: request.instance,
+            namespace: request.namespace.clone(),
+            instance: request.instance.clone(),
             follow: request.follow,
             tail: request.tail,
             previous: request.previous,
             since: request.since,
-            after: request.after,
+            after: request.after.clone(),
         };
-        match self.hub.open(&node, start).await {
-            Some(opened) => opened,
-            None => Err(self.elsewhere(&node).await),
+        if let Some(opened) = self.hub.open(&node, start).await {
+            return Ok(responses(opened?).boxed());
+        }
+        let here = format!("the agent of node {node} isn't attached to this server ({})", self.name);
+        match self.elsewhere(&node).await {
+            None => Err(Error::Unavailable(here)),
+            Some(there) if relayed => Err(Error::Unavailable(format!("{here} but to {}", there.name))),
+            Some(there) => relay::open(caller, request, &there)
+                .await
+                .map_err(|why| Error::Unavailable(format!("{here} but to {}, {why}", there.name))),
         }
     }
 
-    async fn elsewhere(&self, node: &str) -> Error {
+    /// The other server that the node's agent is attached to.
+    async fn elsewhere(&self, node: &str) -> Option<relay::Server> {
         let members = async { self.api.coordination().await.ok()?.next().await?.ok() };
-        let members = tokio::time::timeout(LOOKUP_MAX, members).await.ok().flatten();
-        let server = members.as_ref().and_then(|state| {
-            let agent = state.members.iter().find(|m| m.role == "agent" && m.name == node)?;
-            Some(agent.server.as_str()).filter(|server| *server != self.name)
-        });
-        let here = &self.name;
-        Error::Unavailable(match server {
-            Some(server) => format!("the agent of node {node} isn't attached to this server ({here}) but to {server}"),
-            None => format!("the agent of node {node} isn't attached to this server ({here})"),
-        })
+        let state = tokio::time::timeout(LOOKUP_MAX, members).await.ok().flatten()?;
+        let agent = state.members.iter().find(|m| m.role == "agent" && m.name == node)?;
+        let there = relay::Server { name: agent.server.clone(), address: agent.server_address.clone() };
+        (there.name != self.name).then_some(there)
     }
 }
 
@@ -203,7 +208,7 @@ fn broken() -> Error {
 }
 
 /// Hands a log's chunks to its reader, no faster than they are read. It is dropped where the agent's connection breaks.
-async fn relay(mut requests: Streaming<v1::ReportRequest>, first: v1::LogChunk, reader: mpsc::Sender<Result<Chunk>>) {
+async fn hand_on(mut requests: Streaming<v1::ReportRequest>, first: v1::LogChunk, reader: mpsc::Sender<Result<Chunk>>) {
     let mut chunk = first;
     loop {
         let piece = LogPiece { data: chunk.data.into(), position: chunk.position };

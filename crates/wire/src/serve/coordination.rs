@@ -63,6 +63,7 @@ impl Service {
                 role: open.role,
                 name: open.name,
                 server: self.name.clone(),
+                server_address: self.address.clone(),
                 ttl,
             })
             .await

@@ -10,6 +10,7 @@ pub mod early_end;
 mod hub;
 mod incoming;
 mod refuse;
+mod relay;
 mod resource;
 mod watch;
 
@@ -72,6 +73,8 @@ const SERVICES: [&str; 4] =
 pub struct Config {
     /// This server's name: what `get members` shows, and sessions record.
     pub name: String,
+    /// Where other servers reach this one, to ask for logs of agents that are attached here. Empty: nowhere.
+    pub address: String,
     /// Plain text where none.
     pub tls: Option<Tls>,
     /// False while the store can't be confirmed: health then says NOT_SERVING, and no session is ended early. Always
@@ -88,6 +91,7 @@ impl Config {
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
+            address: String::new(),
             tls: None,
             ready: None,
             early_end: early_end::Times::default(),
@@ -220,6 +224,7 @@ async fn cut_after(drain: &Drain, drain_max: Duration, cut: &CancellationToken) 
 struct Service {
     api: Arc<dyn Api>,
     name: String,
+    address: String,
     tracer: Tracer,
     drain: Drain,
     early_end: Arc<EarlyEnd>,
@@ -233,6 +238,7 @@ impl Service {
             early_end: EarlyEnd::new(api.clone(), config.early_end, drain.clone(), config.ready.clone()),
             api,
             name: config.name.clone(),
+            address: config.address.clone(),
             tracer: config.tracer.clone(),
             drain,
             hub: Arc::default(),

@@ -10,7 +10,7 @@ use model::{Actor, Fence, Key, Revision};
 use prost::Message;
 use store::{Api, Caller, Error, LogPiece, LogSource, LogStream, Result, Store, Transaction, conformance::put};
 use tokio::sync::oneshot;
-use wire::Remote;
+use wire::{Config, Remote};
 
 use crate::{
     double::Double,
@@ -250,19 +250,49 @@ async fn why_a_log_cannot_be_read() {
     assert_eq!(why("web-2").await, Error::Unavailable(nowhere.into()));
     let elsewhere = first.remote();
     register(&elsewhere).await;
-    let there = "the agent of node n1 isn't attached to this server (s2) but to s1";
-    assert_eq!(why("web-2").await, Error::Unavailable(there.into()));
-
-    // A client that knows both finds it, and then what the agent says.
-    let cli = remote([second.address(), first.address()]);
-    let why = async |instance: &str| match soon(cli.logs(&agent(), wanted(instance, false))).await {
-        Err(error) => error,
-        Ok(log) => soon(log.try_collect::<Vec<_>>()).await.unwrap_err(),
-    };
+    // The other server asks there, and tells what the agent says.
     assert_eq!(why("web-2").await, Error::Unavailable("this agent serves no logs".into()));
     instance(&double, "unreadable", "n1").await;
     elsewhere.serve_logs(log(0).0);
     assert_eq!(why("unreadable").await, Error::Unavailable("its log was deleted".into()));
+}
+
+/// Two servers, and what the second one answers about a log of an agent that is attached to the first, which tells that
+/// address (by default the right one).
+async fn through_the_other(advertised: impl FnOnce(&Server) -> String) -> Result<String> {
+    let double = Arc::new(Double::default());
+    let second = Server::named(double.clone(), "s2").await;
+    let address = advertised(&second);
+    let first = Server::with(double.clone(), Config { address, ..Config::new("s1") }).await;
+    let there = first.remote();
+    register(&there).await;
+    instance(&double, "web-1", "n1").await;
+    there.serve_logs(log(3).0);
+    let pieces = soon(second.remote().logs(&agent(), wanted("web-1", false))).await?;
+    let pieces: Vec<LogPiece> = soon(pieces.try_collect()).await?;
+    Ok(pieces.iter().map(|piece| String::from_utf8_lossy(&piece.data)).collect())
+}
+
+#[tokio::test]
+async fn a_log_is_read_through_a_server_that_its_agent_is_not_attached_to() {
+    assert_eq!(through_the_other(|_| String::new()).await, Ok("line 0\nline 1\nline 2\n".into()));
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_asked_for_a_log_is_named_with_what_helps() {
+    let error = through_the_other(|_| "127.0.0.1:1".into()).await.unwrap_err().to_string();
+    let begin =
+        "the agent of node n1 isn't attached to this server (s2) but to s1, which can't be reached at 127.0.0.1:1 from";
+    assert!(error.contains(begin) && error.contains("(server --advertise)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_log_takes_one_hop_between_servers() {
+    // The first leads back to the second, which would ask for ever.
+    let error = through_the_other(Server::address).await.unwrap_err().to_string();
+    let asked = "isn't attached to this server (s2) but to s1";
+    assert_eq!(error.matches(asked).count(), 2, "{error}");
+    assert!(error.contains("which answers: "), "{error}");
 }
 
 #[tokio::test]

@@ -49,6 +49,9 @@ impl Server {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("an address");
+        // Unless the test says something else.
+        let advertised = Some(config.address).filter(|a| !a.is_empty()).unwrap_or_else(|| address.to_string());
+        let config = Config { address: advertised, ..config };
         let (drain, drained) = oneshot::channel::<()>();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
@@ -110,6 +113,7 @@ pub fn session(id: &str, role: &str, name: &str) -> SessionOpen {
         role: role.into(),
         name: name.into(),
         server: String::new(),
+        server_address: String::new(),
         ttl: Duration::from_secs(60),
     }
 }

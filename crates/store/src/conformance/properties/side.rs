@@ -187,6 +187,7 @@ fn open(session: u8, era: usize) -> SessionOpen {
         role: "controller".into(),
         name: format!("name-{session}"),
         server: "s1".into(),
+        server_address: String::new(),
         // No run takes that long.
         ttl: Duration::from_secs(600),
     }

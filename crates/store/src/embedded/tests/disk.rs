@@ -121,7 +121,14 @@ async fn sessions_outlive_a_disk_that_is_gone() {
     medium.fault(Fault::Gone);
     assert!(store.commit(creating("web")).await.is_err());
     let (role, name, server) = ("controller".into(), "a".into(), "s1".into());
-    let open = SessionOpen { session: "a".into(), role, name, server, ttl: crate::conformance::PATIENCE };
+    let open = SessionOpen {
+        session: "a".into(),
+        role,
+        name,
+        server,
+        server_address: String::new(),
+        ttl: crate::conformance::PATIENCE,
+    };
     assert_eq!(store.open_session(open).await, Ok(1));
     assert_eq!(store.end_session("a", Some(1)).await, Ok(true));
     Coordinated::open(&store).await.until_gone("a").await;

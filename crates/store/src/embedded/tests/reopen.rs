@@ -16,7 +16,14 @@ use crate::{
 
 fn session(id: &str) -> SessionOpen {
     let (role, name, server) = ("controller".into(), "a".into(), "s1".into());
-    SessionOpen { session: id.into(), role, name, server, ttl: crate::conformance::PATIENCE }
+    SessionOpen {
+        session: id.into(),
+        role,
+        name,
+        server,
+        server_address: String::new(),
+        ttl: crate::conformance::PATIENCE,
+    }
 }
 
 fn take(from: (&str, u64), to: &str) -> ClaimChange {

@@ -56,6 +56,7 @@ impl Bench {
             role: "controller".into(),
             name: session.into(),
             server: "s1".into(),
+            server_address: String::new(),
             ttl: Duration::from_secs(3_600),
         };
         let attach = self.memory.open_session(open).await.expect("it opens");

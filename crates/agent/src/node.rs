@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use api::v1;
-use kinds::node::{CONFIRMED, DRIVER_WORKS};
+use kinds::node::{CONFIRMED, DRIVER_WORKS, LIMITS_ENFORCED, STOPPING_STRAYS};
 use model::{Time, condition};
 use serde::{Deserialize, Serialize};
 
-use crate::driver::{Driver, NodeMemory, micros};
+use crate::{
+    driver::{Driver, NodeMemory, micros},
+    template::Limits,
+};
 
 pub struct Node {
     name: String,
@@ -128,7 +131,7 @@ impl Unconfirmed {
                 ),
             ),
             Doubt::Resolved => (
-                "StoppingStrays",
+                STOPPING_STRAYS,
                 format!(
                     "somebody vouched for the store (incarnation {incarnation}), which {unknown}; {they_are} being \
                      stopped, at most half at a time"
@@ -152,6 +155,10 @@ impl Node {
         let forgetful = self.forgetful.as_ref().map(|why| ("CannotWrite", why));
         if let Some((reason, why)) = forgetful.or_else(|| self.trouble.as_ref().map(|why| ("Trouble", why))) {
             conditions.push(condition(DRIVER_WORKS, Some(false), reason, why));
+        }
+        // As if everything were limited that can be.
+        if let Some(why) = self.driver.unenforced(&Limits::EVERY) {
+            conditions.push(condition(LIMITS_ENFORCED, Some(false), "NotEnforced", why));
         }
         v1::NodeStatus {
             observed_generation: 0,

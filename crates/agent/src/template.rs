@@ -31,6 +31,11 @@ pub struct Limits {
     pub pids: Option<u64>,
 }
 
+impl Limits {
+    /// One of each, to ask what can be enforced at all.
+    pub const EVERY: Self = Self { cpu_millis: Some(1_000), memory_bytes: Some(1 << 20), pids: Some(1) };
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     pub name: String,

@@ -164,6 +164,11 @@ pub trait Kind: Send + Sync {
         changed_condition(before, after).unwrap_or_else(|| Why::new("Observed", "its status was reported"))
     }
 
+    /// Whether that condition of it tells of something that isn't as it should be; whoever asks why is told.
+    fn amiss(&self, condition: &v1::Condition) -> bool {
+        condition.status != "True"
+    }
+
     /// How long it must have been ready until somebody who waits for it should believe that. For what says so by merely
     /// running.
     fn proof(&self, _resource: &v1::Resource) -> Duration {

@@ -7,12 +7,11 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use api::v1;
-use kinds::{
-    Item, RECONCILERS, Scope, View, World, held_by,
-    instance::{Instance, LIMITS_REACHED},
-    node,
+use kinds::{Item, RECONCILERS, Scope, View, held_by, instance::Instance, node};
+use model::{
+    Domain, Key, LEADER, Next, Revision, Time, Until, Why, fields::conditions_of, shard_claim, with_conditions,
 };
-use model::{Key, LEADER, Next, Revision, Time, Until, Why, shard_claim};
+use prost_types::Any;
 use store::{Error, HistoryQuery, Result};
 
 use crate::{heads::Heads, history::decoded, members::Members, reads::barrier, shared::Shared, world};
@@ -48,8 +47,11 @@ pub async fn explain(
             continue;
         }
         let Some(item) = world.get(&key) else { continue };
-        let (next, scope) = decide(&view, item);
+        let Decided { next, scope, status } = decide(&view, item);
         let mut explained = said(&key, &next);
+        if let Some(why) = &mut explained.why {
+            why.message += &amiss(&view, item, scope, status.as_ref(), &why.message);
+        }
         if let Some(scope) = scope {
             looked_after(&mut explained, scope, item, &state);
         }
@@ -77,17 +79,43 @@ fn last_step(entries: &[v1::HistoryEntry], key: &Key) -> Option<v1::HistoryEntry
     Some(v1::HistoryEntry { touched: Vec::new(), ..step.clone() })
 }
 
+struct Decided {
+    next: Next,
+    /// None: no controller looks at it by itself.
+    scope: Option<Scope>,
+    status: Option<Any>,
+}
+
 /// The reconciler's word; for an instance, which has none, its agent's and the placement's.
-fn decide(view: &View<'_>, item: &Item) -> (Next, Option<Scope>) {
+fn decide(view: &View<'_>, item: &Item) -> Decided {
     let reconciler = RECONCILERS.iter().find(|reconciler| reconciler.kind() == item.key.kind());
+    let alone = |next| Decided { next, scope: None, status: None };
     match (reconciler, item.body::<Instance>()) {
-        (Some(reconciler), _) => (reconciler.plan(view, item).next, Some(reconciler.scope())),
-        (None, Some(instance)) => (of_instance(view.world, item, instance), None),
-        (None, None) => (Next::Settled(Why::new("NothingToDo", "no controller acts on this kind by itself")), None),
+        (Some(reconciler), _) => {
+            let decision = reconciler.plan(view, item);
+            Decided { next: decision.next, scope: Some(reconciler.scope()), status: decision.status }
+        }
+        (None, Some(instance)) => alone(of_instance(view, item, instance)),
+        (None, None) => alone(Next::Settled(Why::new("NothingToDo", "no controller acts on this kind by itself"))),
     }
 }
 
-fn of_instance(world: &World, item: &Item, instance: &Instance) -> Next {
+/// Every condition, as it is now, that isn't as it should be, and that `told` leaves out: nobody who asks why should have
+/// to look elsewhere. `status`: what is decided of it.
+fn amiss(view: &View<'_>, item: &Item, scope: Option<Scope>, status: Option<&Any>, told: &str) -> String {
+    let Some(kind) = kinds::kind(item.key.kind()) else { return String::new() };
+    let of = |status: &Any| conditions_of(&status.value.clone().into()).unwrap_or_default();
+    let mut conditions = item.status().map(of).unwrap_or_default();
+    if let Some((scope, status)) = scope.zip(status) {
+        let domain = if scope == Scope::Leader { Domain::Leader } else { Domain::Shard };
+        conditions = with_conditions(&conditions, of(status), kind.rights(domain).conditions, view.now);
+    }
+    let untold = |c: &&v1::Condition| !c.message.is_empty() && !told.contains(&c.message) && kind.amiss(c);
+    let words = |c: &v1::Condition| format!("; {}={} ({}): {}", c.r#type, c.status, c.reason, c.message);
+    conditions.iter().filter(untold).map(words).collect()
+}
+
+fn of_instance(view: &View<'_>, item: &Item, instance: &Instance) -> Next {
     let node = Key::new(node::KIND, "", &instance.node);
     let on = |why: Why| match instance.node.is_empty() {
         true => why,
@@ -107,11 +135,15 @@ fn of_instance(world: &World, item: &Item, instance: &Instance) -> Next {
     if instance.node.is_empty() {
         return Next::Wait(Until::Change, Why::new("Unplaced", "waits for a node"));
     }
-    let heard = world.agents().contains(&instance.node);
+    let heard = view.world.agents().contains(&instance.node);
     if instance.ready && heard {
         let running = format!("{} on {}", instance.phase, instance.node);
-        let but = instance.condition(LIMITS_REACHED).map_or_else(String::new, |limits| format!("; {}", limits.message));
-        return Next::Settled(Why::new("Ready", running + &but));
+        let counts_from = instance.counts_from(Duration::ZERO);
+        if instance.is_looping() && counts_from > view.now {
+            let words = format!("{running}; {}", instance.unproven());
+            return Next::Wait(Until::Time(counts_from), Why::new("Unproven", words));
+        }
+        return Next::Settled(Why::new("Ready", running));
     }
     if instance.ready {
         let words = format!(

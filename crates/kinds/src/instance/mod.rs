@@ -116,6 +116,17 @@ impl Instance {
         self.ready_since.map_or(Time::default(), |since| since.plus(proof))
     }
 
+    /// Why it doesn't count as ready yet though it is: it ended too often.
+    pub fn unproven(&self) -> String {
+        let (times, stable) = (self.failures, STABLE.as_secs());
+        format!("ended {times} times in a row; counts as ready once it has run for {stable} s")
+    }
+
+    /// Its node can't enforce all limits that it declares.
+    pub fn is_unlimited(&self) -> bool {
+        self.condition(LIMITED).is_some_and(|limited| limited.status == "False")
+    }
+
     /// What keeps it from being ready, in words without moving values.
     pub fn trouble(&self) -> Option<String> {
         let placed = self.condition(PLACED).filter(|c| c.status == "False");
@@ -261,6 +272,11 @@ impl Kind for InstanceKind {
                 .or_else(|| changed_condition(before, Some(after)))
                 .unwrap_or_else(|| Why::new("Observed", "its status was reported")),
         }
+    }
+
+    fn amiss(&self, condition: &v1::Condition) -> bool {
+        // That it came up against its limits is told only where it did.
+        (condition.status == "True") == (condition.r#type == LIMITS_REACHED)
     }
 
     fn proof(&self, resource: &v1::Resource) -> Duration {

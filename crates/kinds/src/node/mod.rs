@@ -21,6 +21,8 @@ pub const STATUS: &str = "driftless.v1.NodeStatus";
 pub const READY: &str = "Ready";
 /// False, by its agent's word, while it doesn't believe the store: it stops nothing that the store merely doesn't name.
 pub const CONFIRMED: &str = "Confirmed";
+/// The reason of that once a user vouched for the store: it becomes true by itself.
+pub const STOPPING_STRAYS: &str = "StoppingStrays";
 /// False, by its agent's word, while it can't do its work, such as writing to its disk.
 pub const DRIVER_WORKS: &str = "DriverWorks";
 /// False, by its agent's word, while it can't enforce the limits that instances may declare.
@@ -44,6 +46,8 @@ pub struct Node {
     pub capacity: v1::Capacity,
     pub silent_since: Option<Time>,
     pub ready: bool,
+    /// What its agent says is not as it should be.
+    pub troubles: Vec<v1::Condition>,
 }
 
 static INFO: Info = Info {
@@ -108,6 +112,11 @@ impl Kind for NodeKind {
             capacity: status.capacity.unwrap_or_default(),
             silent_since: status.silent_since.as_ref().map(Time::from),
             ready: status.conditions.iter().any(|c| c.r#type == READY && c.status == "True"),
+            troubles: status
+                .conditions
+                .into_iter()
+                .filter(|c| TROUBLES.contains(&c.r#type.as_str()) && c.status == "False")
+                .collect(),
         }))
     }
 

@@ -9,7 +9,7 @@ use std::{
 use api::v1;
 use model::{Decision, Key, Move, Next, Step, Time, Until, Why, condition};
 
-use super::{DRAINED, DRAINING, KIND, Node, READY, STATUS};
+use super::{CONFIRMED, DRAINED, DRAINING, DRIVER_WORKS, KIND, Node, READY, STATUS, STOPPING_STRAYS};
 use crate::{
     Item, Lookup, Reconciler, Scope, View, World, any,
     instance::{self, Instance},
@@ -75,7 +75,8 @@ impl Reconciler for Nodes {
             conditions,
             ..Default::default()
         };
-        Decision { next: drain.next.unwrap_or(heard.next), status: Some(any(STATUS, &status)) }
+        let next = troubled(drain.next.unwrap_or(heard.next), node);
+        Decision { next, status: Some(any(STATUS, &status)) }
     }
 }
 
@@ -130,6 +131,30 @@ fn as_before(node: &Node) -> v1::Condition {
     match node.ready {
         true => condition(READY, Some(true), "AgentSilent", "its agent has no session"),
         false => condition(READY, None, "AgentSilent", "its agent has no session"),
+    }
+}
+
+/// What its agent says is wrong belongs to whatever else there is to say. Where nothing else is, it's the answer: somebody
+/// has to help, unless it passes by itself, or one may live with it.
+fn troubled(next: Next, node: &Node) -> Next {
+    if node.troubles.is_empty() {
+        return next;
+    }
+    let told = node.troubles.iter().map(|trouble| trouble.message.as_str()).collect::<Vec<_>>().join("; ");
+    let and = |why: Why| Why { message: format!("{}; {told}", why.message), ..why };
+    let is = |name: &str| node.troubles.iter().find(|trouble| trouble.r#type == name);
+    match next {
+        Next::Do(..) => next,
+        Next::Wait(until, why) => Next::Wait(until, and(why)),
+        Next::Blocked(why) => Next::Blocked(and(why)),
+        Next::Settled(why) => match (is(DRIVER_WORKS), is(CONFIRMED)) {
+            (Some(_), _) => Next::Blocked(Why::new("NodeTrouble", told)),
+            (None, Some(doubt)) if doubt.reason == STOPPING_STRAYS => {
+                Next::Wait(Until::Change, Why::new(STOPPING_STRAYS, told))
+            }
+            (None, Some(_)) => Next::Blocked(Why::new("Unconfirmed", told)),
+            (None, None) => Next::Settled(and(why)),
+        },
     }
 }
 

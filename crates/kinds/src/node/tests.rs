@@ -213,3 +213,38 @@ fn the_history_says_in_words_what_a_user_asked_of_a_node() {
     check(drained, none.clone(), expect!["is no longer to be drained"]);
     check(none.clone(), none, expect![""]);
 }
+
+#[test]
+fn what_the_agent_says_is_wrong_is_what_is_decided() {
+    let check = |troubles: &[(&str, &str, &str)], silent: bool, expected: Expect| {
+        let mut world = World::default();
+        ["n1", "n2", "n3"].iter().for_each(|name| add_node(&mut world, name, 1_000, 10));
+        if silent {
+            silence(&mut world, "n1", LONG);
+        }
+        let record = world.get(&Key::new(KIND, "", "n1")).unwrap().resource.clone();
+        let mut status = v1::NodeStatus::decode(record.status.unwrap().value.as_slice()).unwrap();
+        status
+            .conditions
+            .extend(troubles.iter().map(|(name, reason, words)| model::condition(name, Some(false), reason, *words)));
+        put(&mut world, record.metadata.unwrap(), record.spec.unwrap(), Some(any(STATUS, &status)));
+        expected.assert_eq(&words(&plan(&world, &Nodes, &Key::new(KIND, "", "n1"))));
+    };
+    let doubt = (super::CONFIRMED, "OtherIncarnation", "another store (driftless node confirm n1)");
+    let full = (super::DRIVER_WORKS, "CannotWrite", "the disk is full");
+    let unlimited = (super::LIMITS_ENFORCED, "NotEnforced", "no control group can be made");
+    let going = (super::CONFIRMED, super::STOPPING_STRAYS, "3 are being stopped");
+    check(&[doubt], false, expect!["blocked (Unconfirmed: another store (driftless node confirm n1))"]);
+    check(
+        &[doubt, full],
+        false,
+        expect!["blocked (NodeTrouble: another store (driftless node confirm n1); the disk is full)"],
+    );
+    check(&[going], false, expect!["wait (StoppingStrays: 3 are being stopped)"]);
+    check(
+        &[unlimited],
+        false,
+        expect!["settled (AgentConnected: its agent has a live session; no control group can be made)"],
+    );
+    check(&[full], true, expect!["blocked (AgentSilent: its agent has no session; the disk is full)"]);
+}

@@ -216,11 +216,7 @@ impl Counts {
 impl One<'_> {
     fn trouble(&self) -> Option<String> {
         let proving = self.instance.ready && !self.available && self.instance.is_looping();
-        let words = || {
-            let (times, stable) = (self.instance.failures, instance::STABLE.as_secs());
-            format!("ended {times} times in a row; counts as ready once it has run for {stable} s")
-        };
-        self.instance.trouble().or_else(|| proving.then(words))
+        self.instance.trouble().or_else(|| proving.then(|| self.instance.unproven()))
     }
 
     pub fn stop(&self) -> Move {

@@ -186,6 +186,10 @@ impl Kind for ServiceKind {
         current.then(|| status::failed(&status)).flatten()
     }
 
+    fn amiss(&self, condition: &v1::Condition) -> bool {
+        status::amiss(condition)
+    }
+
     fn row(&self, resource: &v1::Resource) -> Vec<String> {
         let spec: v1::ServiceSpec = typed("spec", resource.spec.as_ref()).unwrap_or_default();
         let status: v1::ServiceStatus = typed("status", resource.status.as_ref()).unwrap_or_default();

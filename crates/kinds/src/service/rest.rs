@@ -21,6 +21,8 @@ use crate::{
 pub const PAUSED: &str = "Paused";
 /// Of silent nodes, in words; the rest is a number.
 const NODES_NAMED: usize = 3;
+/// Instances without limits that `why` goes on to.
+const INSTANCES_TOLD: usize = 3;
 
 /// Nothing to do now: say what it waits for.
 pub fn rest(service: &Service, target: &Target, fleet: &Fleet<'_>, going: &Going) -> Next {
@@ -62,6 +64,7 @@ fn waiting_words(service: &Service, fleet: &Fleet<'_>, updated_ready: usize) -> 
     if !fleet.evicting.is_empty() {
         words += &format!("; {}", evictions::words(service, &fleet.evicting));
     }
+    words += &fleet.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
     words + &and_unheard(service, fleet)
 }
 
@@ -90,7 +93,13 @@ fn complete_rest(service: &Service, target: &Target, fleet: &Fleet<'_>, until: U
             until => Next::Wait(until, why),
         };
     }
-    let why = Why::new("AllReady", ready);
+    let unlimited: Vec<Key> =
+        fleet.updated.iter().filter(|one| one.instance.is_unlimited()).map(|one| one.item.key.clone()).collect();
+    let but = match unlimited.len() {
+        0 => String::new(),
+        some => format!("; limits are not enforced for {}", count(some, "instance")),
+    };
+    let why = Why::new("AllReady", ready + &but).because_of(unlimited.into_iter().take(INSTANCES_TOLD));
     match until {
         Until::Change => Next::Settled(why),
         until => Next::Wait(until, why),

@@ -13,6 +13,8 @@ use crate::Item;
 
 /// Enough instances are ready for the service to count as up, whatever their template.
 pub const AVAILABLE: &str = "Available";
+/// Of a rollout that is over, and went well.
+const COMPLETE: &str = "Complete";
 /// Reasons of a rollout that failed.
 pub const ROLLED_BACK: &str = "RolledBack";
 const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
@@ -142,7 +144,7 @@ impl Words<'_> {
         if complete {
             let (reason, words) = match went_back {
                 Some(_) => (ROLLED_BACK, "every instance is of the template from before, not of what is declared"),
-                None => ("Complete", "every instance is of the template"),
+                None => (COMPLETE, "every instance is of the template"),
             };
             return condition(PROGRESSING, Some(false), reason, words);
         }
@@ -186,6 +188,16 @@ pub fn failed(status: &v1::ServiceStatus) -> Option<String> {
         Some(found.message.clone())
     };
     said(READY, ROLLED_BACK).or_else(|| said(PROGRESSING, DEADLINE_EXCEEDED))
+}
+
+/// Ready says what the decision says too. Whether it's available isn't known where nodes are silent, which that tells as well.
+pub fn amiss(condition: &v1::Condition) -> bool {
+    match condition.r#type.as_str() {
+        READY => false,
+        PROGRESSING => condition.status == "False" && condition.reason != COMPLETE,
+        evictions::HELD => condition.status == "True",
+        _ => condition.status == "False",
+    }
 }
 
 fn small(n: usize) -> i32 {

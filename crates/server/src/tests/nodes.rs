@@ -397,3 +397,56 @@ async fn the_history_tells_what_a_user_asks_of_a_node() {
     server.apply(&caller(), request).await.unwrap();
     assert_eq!(why(&server).await, "Declared: Node/n1 cordoned: nothing new is placed there");
 }
+
+/// What the chain says of the first, as the CLI does.
+async fn explained(server: &Server, key: &Key) -> String {
+    let explained = server.explain(v1::ExplainRequest { key: Some(key.into()) }).await.unwrap();
+    let first = &explained.chain[0];
+    let why = first.why.clone().unwrap();
+    format!("{} ({}): {}", first.state, why.reason, why.message)
+}
+
+#[tokio::test]
+async fn why_leaves_out_no_condition_that_is_not_as_it_should_be() {
+    let server = start().await;
+    let (fence, instances) = populated(&server, 3).await;
+    let doubt = condition("Confirmed", Some(false), "OtherIncarnation", "another store (driftless node confirm n1)");
+    let new = condition("Cooled", Some(false), "Hot", "a newer agent may say what this server has no name for");
+    let status = v1::NodeStatus { machine_id: "m1".into(), conditions: vec![doubt, new], ..Default::default() };
+    let changed = |n: usize, change: &dyn Fn(&mut v1::InstanceStatus)| {
+        let mut report = running(&instances[n]);
+        change(report.status.as_mut().unwrap());
+        report
+    };
+    let looping = changed(0, &|status| status.failures = 5);
+    let limited = changed(1, &|status| {
+        status.conditions.push(condition("Limited", Some(false), "NotEnforced", "no control groups"));
+        status.conditions.push(condition("LimitsReached", Some(true), "PidsLimit", "it was refused a process"));
+    });
+    let unready = changed(2, &|status| {
+        status.ready = false;
+        status.conditions = vec![condition("Ready", Some(false), "CheckFailing", "http: connection refused")];
+    });
+    let reports = v1::ReportBatch { node: Some(status), ..batch([looping, limited, unready]) };
+    server.report(&agent(), fence, "n1", reports).await.unwrap();
+
+    assert_eq!(
+        explained(&server, &node()).await,
+        "blocked (Unconfirmed): another store (driftless node confirm n1); Cooled=False (Hot): a newer agent may say what \
+         this server has no name for"
+    );
+    let of = async |n: usize| explained(&server, &Key::of(&metadata(&instances[n]))).await;
+    assert_eq!(
+        of(0).await,
+        "wait (Unproven): Running on n1; ended 5 times in a row; counts as ready once it has run for 10 s"
+    );
+    assert_eq!(
+        of(1).await,
+        "settled (Ready): Running on n1; Limited=False (NotEnforced): no control groups; LimitsReached=True (PidsLimit): \
+         it was refused a process"
+    );
+    assert_eq!(
+        of(2).await,
+        "wait (NotReady): Running on n1, not ready yet; Ready=False (CheckFailing): http: connection refused"
+    );
+}

@@ -50,6 +50,13 @@ fn what_crashes_in_a_loop_counts_only_once_it_ran_stably() {
         let decision = plan(&looping, &Services, &key());
         let stable = model::Until::Time(NOW.plus(instance::STABLE - Duration::from_secs(1)));
         assert!(matches!(&decision.next, Next::Wait(until, why) if *until == stable && why.reason == "NotReady"));
+        assert!(
+            decision
+                .next
+                .why()
+                .message
+                .ends_with("; web-new-1: ended 3 times in a row; counts as ready once it has run for 10 s")
+        );
         let ready = status_of(&looping);
         let ready = ready.conditions.iter().find(|c| c.r#type == "Ready").unwrap();
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "InstancesFailing"));
@@ -62,9 +69,23 @@ fn what_crashes_in_a_loop_counts_only_once_it_ran_stably() {
         &budget(1, 0),
         "new-0+^ new-1+~*",
         expect![
-            "wait (NotReady: 1 of 2 ready; web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available))"
+            "wait (NotReady: 1 of 2 ready; web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available); web-new-1: ended 3 times in a row; counts as ready once it has run for 10 s)"
         ],
     );
+}
+
+#[test]
+fn what_runs_without_its_limits_is_ready_and_the_service_says_so() {
+    let mut world = fleet(&service_spec(2, 1, 0), "new-0+ new-1+");
+    let instance = Key::new(instance::KIND, "default", "web-new-1");
+    let mut resource = world.get(&instance).unwrap().resource.clone();
+    let mut status: v1::InstanceStatus = crate::typed("status", resource.status.as_ref()).unwrap();
+    status.conditions.push(model::condition("Limited", Some(false), "NotEnforced", "no control groups"));
+    resource.status = Some(crate::any(instance::STATUS, &status));
+    put(&mut world, resource.metadata.unwrap(), resource.spec.unwrap(), resource.status);
+    let decision = plan(&world, &Services, &key());
+    expect!["settled (AllReady: 2 of 2 ready; limits are not enforced for 1 instance)"].assert_eq(&words(&decision));
+    assert_eq!(decision.next.why().because_of, [instance], "why goes on to it");
 }
 
 #[test]

@@ -99,6 +99,7 @@ impl Keeper {
             server: String::new(),
             server_address: String::new(),
             ttl: self.config.session_ttl,
+            machine_id: status.machine_id.clone(),
         };
         let attach = self.call(self.api.open_session(open)).await?;
         let hello = v1::NodeHello {

@@ -83,6 +83,7 @@ async fn open(shared: &Shared) -> String {
             server: String::new(),
             server_address: String::new(),
             ttl: shared.config.ttl,
+            machine_id: String::new(),
         };
         shared.store.open_session(open).await.map(|_| session)
     })

@@ -1,9 +1,9 @@
 //! An agent's registration: its Node appears, or gets the agent's part of its status anew.
 
 use api::v1;
-use kinds::{Kind, any, node};
-use model::{Domain, Fence, Key, Revision, shard_of};
-use store::{Caller, Error, Note, Result};
+use kinds::{Kind, any, instance, node};
+use model::{Domain, Fence, Filter, Key, Revision, shard_of};
+use store::{Caller, Error, Note, Result, SessionOpen};
 
 use crate::{
     admit::{
@@ -36,9 +36,11 @@ pub async fn register(
         barrier(shared, heads, Revision::ZERO).await?;
         let record = shared.cache().get(&key).cloned();
         let before = record.as_deref().map(|record| rights::read(&key, record)).transpose()?;
-        if is_another_machines(&hello, before.as_ref()) {
+        let machine = hello.status.as_ref().map_or("", |status| status.machine_id.as_str());
+        if is_another_machines(machine, before.as_ref()) {
             // Its agent may have gone a moment ago.
             members.only_agent(&hello.node, &hello.session).await?;
+            nothing_bound(shared, &key)?;
         }
         let others = others(members, &hello);
         let author = author(shared, caller, Domain::Agent);
@@ -81,12 +83,35 @@ fn others(members: &Members, hello: &v1::NodeHello) -> Vec<v1::Member> {
     members.agents(&hello.node).into_iter().filter(|member| member.session != hello.session).collect()
 }
 
-/// Whether the Node was last said to be another machine than the one that registers.
-fn is_another_machines(hello: &v1::NodeHello, before: Option<&v1::Resource>) -> bool {
+/// Refuses an agent on another machine while something is bound to the Node, which may run where nobody hears of it. Looked
+/// at before a session is opened, since by that the node would count as heard, and nothing would ever be given up.
+pub fn may_attach(shared: &Shared, open: &SessionOpen) -> Result<()> {
+    let key = Key::new(node::KIND, "", &open.name);
+    let record = shared.cache().get(&key).filter(|_| open.role == "agent" && !open.machine_id.is_empty()).cloned();
+    let before = record.map(|record| rights::read(&key, &record)).transpose()?;
+    if is_another_machines(&open.machine_id, before.as_ref()) { nothing_bound(shared, &key) } else { Ok(()) }
+}
+
+/// Whether the Node was last said to be another machine than that one.
+fn is_another_machines(machine: &str, before: Option<&v1::Resource>) -> bool {
     let status = before.and_then(|before| before.status.as_ref());
     let known: v1::NodeStatus = kinds::typed("status", status).unwrap_or_default();
-    let asking = hello.status.as_ref().map_or("", |status| status.machine_id.as_str());
-    !known.machine_id.is_empty() && known.machine_id != asking
+    !known.machine_id.is_empty() && known.machine_id != machine
+}
+
+fn nothing_bound(shared: &Shared, key: &Key) -> Result<()> {
+    let (cache, name) = (shared.cache(), key.name());
+    let there = Filter { node: name.into(), ..Filter::default() };
+    let bound = cache.matching(&there, None).filter(|object| object.key.kind() == instance::KIND).count();
+    if bound == 0 {
+        return Ok(());
+    }
+    let them = if bound == 1 { "1 instance is" } else { &format!("{bound} instances are") };
+    Err(Error::Denied(format!(
+        "node {name:?} is another machine's (or its agent had another data dir), and {them} bound to it, which may run \
+         there still; use another name, or wait until they were given up and replaced, or, if that machine is gone for \
+         good, run: driftless delete node {name}"
+    )))
 }
 
 /// An agent that came back takes the place of its own older incarnation.

@@ -232,6 +232,7 @@ impl Store for Server {
 
     async fn open_session(&self, open: SessionOpen) -> Result<u64> {
         self.shared.ready()?;
+        nodes::may_attach(&self.shared, &open)?;
         let server = if open.server.is_empty() { self.shared.config.name.clone() } else { open.server };
         self.shared.backend.open_session(SessionOpen { server, ..open }).await
     }

@@ -272,6 +272,8 @@ pub struct SessionOpen {
     pub server: String,
     pub server_address: String,
     pub ttl: Duration,
+    /// Of an agent's machine. Stores don't look at it; servers do, before they open the session.
+    pub machine_id: String,
 }
 
 /// Takes a claim over, or hands it over: {claim as expected, `owner` exists, the old owner doesn't if

@@ -51,6 +51,31 @@ fn a_service_that_is_deleted_while_a_node_is_lost_goes() {
     });
 }
 
+/// What is bound to it may run where nobody hears of it: it would run twice.
+#[test]
+fn another_machine_gets_a_silent_nodes_name_once_its_work_was_given_up() {
+    let mut cluster = Cluster::of_nodes(&["n1", "n2", "n3"]);
+    cluster.apply_with(sleeper("web", 3, 2).as_bytes(), &["--wait"]).ok();
+    let lost = cluster.instances("web").into_iter().find(|i| i.node == "n1").expect("they are spread over all nodes");
+    let process = cluster.process_of(&lost);
+    let mut watched = Watched::start(&cluster, 3);
+    let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+    cluster.kill_part("n1");
+    let other = cluster.node_dir("other").to_str().expect("a temporary path is text").to_owned();
+    cluster.start_part("other", &["agent", "--node", "n1", "--data-dir", &other]);
+
+    let of_n1 = |e: &Value| e["resource"]["metadata"]["name"] == "n1";
+    let ready = |e: &Value| condition(&e["resource"], "Ready").is_some_and(|c| c["status"] == "True");
+    nodes.until_json("it is Unknown though another asks for its name", LONG, |e| (of_n1(e) && !ready(e)).then_some(()));
+    watched.until("it is replaced elsewhere", |r| r.on("n1") == 0 && r.ready() == 3);
+    nodes.until_json("the other is let in", LONG, |e| (of_n1(e) && ready(e)).then_some(()));
+    assert!(process.is_alive(), "the other never touched it");
+
+    cluster.kill_part("other");
+    cluster.start_agent("n1");
+    process.wait_gone(LONG);
+}
+
 /// Its instances were bound to the Node that was deleted; what ran of them is stopped, and all is as declared again.
 #[test]
 fn a_node_that_is_deleted_while_its_agent_runs_comes_back_by_itself() {

@@ -32,6 +32,8 @@ pub struct Config {
     /// From the order until the tree is gone.
     pub stop_delay: Duration,
     pub capacity: v1::Capacity,
+    /// Empty: a new one.
+    pub machine_id: String,
     /// What is started and stopped is so on the next beat.
     pub beat: Option<Beat>,
 }
@@ -62,7 +64,13 @@ impl Default for Config {
     fn default() -> Self {
         // Far more than any test places.
         let capacity = v1::Capacity { cpu_millis: 1 << 40, memory_bytes: 1 << 60, instances: 1_000_000 };
-        Self { start_delay: Duration::ZERO, stop_delay: Duration::ZERO, capacity, beat: None }
+        Self {
+            start_delay: Duration::ZERO,
+            stop_delay: Duration::ZERO,
+            capacity,
+            machine_id: String::new(),
+            beat: None,
+        }
     }
 }
 
@@ -239,7 +247,8 @@ impl Driver for Sim {
     async fn load_node(&self) -> Result<NodeMemory> {
         let mut machine = self.machine.lock().expect("no holder panics");
         if machine.node.machine_id.is_empty() {
-            machine.node.machine_id = uuid::Uuid::new_v4().simple().to_string();
+            let known = Some(self.config.machine_id.clone()).filter(|id| !id.is_empty());
+            machine.node.machine_id = known.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
         }
         Ok(machine.node.clone())
     }

@@ -123,6 +123,7 @@ async fn stored(incarnation: &str) -> Arc<Memory> {
         server: String::new(),
         server_address: String::new(),
         ttl: Config::default().ttl,
+        machine_id: String::new(),
     };
     store.open_session(open).await.expect("it opens");
     let take = ClaimChange {

@@ -134,7 +134,7 @@ pub async fn look_after(
 ) -> anyhow::Result<()> {
     let driver: Arc<dyn Driver> = match driver {
         DriverKind::Process => Arc::new(processes(node, data_dir, &offer)?),
-        DriverKind::Sim => hollow::machine(),
+        DriverKind::Sim => hollow::machine(node),
     };
     let Seen { pages, tracer } = seen;
     let tracer = tracer.part("driftless.agent");

@@ -23,9 +23,10 @@ const START_PAUSE: Duration = Duration::from_millis(2);
 /// that has more to do than it can answers nobody in time.
 const ATTACHING_MAX: usize = 16;
 
-/// A machine that runs nothing.
-pub fn machine() -> Arc<dyn Driver> {
-    Arc::new(sim::Sim::new(sim::Config::default(), Clock::start()))
+/// A machine that runs nothing; the same one when it's started again.
+pub fn machine(name: &str) -> Arc<dyn Driver> {
+    let config = sim::Config { machine_id: format!("hollow-{name}"), ..sim::Config::default() };
+    Arc::new(sim::Sim::new(config, Clock::start()))
 }
 
 pub async fn look_after(
@@ -58,7 +59,7 @@ async fn look_after_some(
     let first = names.first().map_or("", String::as_str);
     let remote = Arc::new(client::remote(servers, Actor::new("agent", first), common.tracer.clone())?);
     let config = |name: &String| Config { node: name.clone(), ..common.clone() };
-    let agents = names.iter().map(|name| Agent::new(config(name), machine(), remote.clone()));
+    let agents = names.iter().map(|name| Agent::new(config(name), machine(name), remote.clone()));
     let agents: Vec<Agent> = agents.collect();
     remote.serve_logs(Arc::new(agents.iter().map(Agent::logs).collect::<Crowd>()));
     let running = agents.into_iter().zip(0_u32..).map(|(agent, n)| {

@@ -101,6 +101,7 @@ pub async fn open_session(server: &Server, id: &str, role: &str, name: &str) -> 
         server: String::new(),
         server_address: String::new(),
         ttl: Duration::from_secs(3600),
+        machine_id: String::new(),
     };
     server.open_session(open).await.expect("it's new")
 }

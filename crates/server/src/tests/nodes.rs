@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use api::v1;
 use kinds::{any, instance, typed};
 use model::{Fence, Key, Revision, condition};
-use store::{Api, Caller, Error, Faults, Faulty, Memory, Store, Write};
+use store::{Api, Caller, Error, Faults, Faulty, Memory, SessionOpen, Store, Write};
 
 use super::fixtures::*;
 use crate::Server;
@@ -110,6 +110,35 @@ async fn another_machine_cannot_take_a_living_nodes_name() {
     assert!(matches!(late, Err(Error::Fenced(_))), "its older incarnation was replaced");
     server.end_session("a2", None).await.unwrap();
     assert_eq!(join(&server, "b2", "m2").await.unwrap().0, uid, "a name whose agent is gone is free");
+}
+
+#[tokio::test]
+async fn another_machine_gets_no_name_under_which_something_may_run() {
+    let server = start().await;
+    populated(&server, 2).await;
+    server.end_session("a1", None).await.unwrap();
+    let open = |session: &str, machine: &str| {
+        server.open_session(SessionOpen {
+            session: session.into(),
+            role: "agent".into(),
+            name: "n1".into(),
+            server: String::new(),
+            ttl: Duration::from_secs(3600),
+            machine_id: machine.into(),
+        })
+    };
+    let refused = |said: String| {
+        assert!(said.contains("2 instances are bound to it") && said.contains("driftless delete node n1"), "{said}");
+    };
+    refused(message(open("b1", "m2").await));
+    // One that doesn't say which it is before it registers.
+    refused(message(join(&server, "b2", "m2").await));
+    server.end_session("b2", None).await.unwrap();
+    open("a2", "m1").await.expect("the machine itself may come back");
+    server.end_session("a2", None).await.unwrap();
+    let request = v1::DeleteRequest { key: Some((&node()).into()), ..Default::default() };
+    server.delete(&caller(), request).await.unwrap();
+    join(&server, "b3", "m2").await.expect("somebody said that the node is gone");
 }
 
 #[tokio::test]

@@ -55,7 +55,15 @@ pub async fn write_until_done(store: &EtcdStore, name: &str) -> Revision {
 /// A controller's session that no test outlasts.
 pub fn session(id: &str) -> SessionOpen {
     let (session, role, name, server) = (id.into(), "controller".into(), id.into(), "s".into());
-    SessionOpen { session, role, name, server, server_address: String::new(), ttl: 2 * PATIENCE }
+    SessionOpen {
+        session,
+        role,
+        name,
+        server,
+        server_address: String::new(),
+        ttl: 2 * PATIENCE,
+        machine_id: String::new(),
+    }
 }
 
 /// Asks until that holds.

@@ -16,6 +16,7 @@ pub(super) fn open(setup: &Setup, session: &str, server: &str) -> SessionOpen {
         server_address: format!("{server}.example:7400"),
         // Long enough that only a session that nobody renews for good runs out.
         ttl: setup.ttl.max(super::PATIENCE),
+        machine_id: String::new(),
     }
 }
 

@@ -73,7 +73,15 @@ async fn sessions_live_by_the_paused_clock() {
     let store = Memory::default();
     let hour = Duration::from_secs(3600);
     let (role, name, server) = (String::new(), String::new(), String::new());
-    let open = SessionOpen { session: "a".into(), role, name, server, server_address: String::new(), ttl: hour };
+    let open = SessionOpen {
+        session: "a".into(),
+        role,
+        name,
+        server,
+        server_address: String::new(),
+        ttl: hour,
+        machine_id: String::new(),
+    };
     store.open_session(open).await.unwrap();
     let started = Instant::now();
     tokio::time::sleep(hour / 2).await;

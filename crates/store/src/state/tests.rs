@@ -25,7 +25,15 @@ fn creating(name: &str) -> Prepared {
 
 fn session(id: &str) -> SessionOpen {
     let (role, name, server) = (String::new(), String::new(), String::new());
-    SessionOpen { session: id.into(), role, name, server, server_address: String::new(), ttl: Duration::from_secs(5) }
+    SessionOpen {
+        session: id.into(),
+        role,
+        name,
+        server,
+        server_address: String::new(),
+        ttl: Duration::from_secs(5),
+        machine_id: String::new(),
+    }
 }
 
 #[test]

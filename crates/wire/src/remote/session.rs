@@ -148,6 +148,7 @@ async fn attach(pool: &Pool, me: &Signature, open: &SessionOpen) -> Result<Strea
         role: open.role.clone(),
         name: open.name.clone(),
         ttl: convert::duration(open.ttl),
+        machine_id: open.machine_id.clone(),
     };
     let attached = pool.call(Call::Read, |server| {
         let (requests, outbox) = mpsc::channel(BEATS_MAX);

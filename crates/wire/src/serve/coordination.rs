@@ -65,6 +65,7 @@ impl Service {
                 server: self.name.clone(),
                 server_address: self.address.clone(),
                 ttl,
+                machine_id: open.machine_id,
             })
             .await
             .map_err(status)?;

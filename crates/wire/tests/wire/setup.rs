@@ -115,6 +115,7 @@ pub fn session(id: &str, role: &str, name: &str) -> SessionOpen {
         server: String::new(),
         server_address: String::new(),
         ttl: Duration::from_secs(60),
+        machine_id: String::new(),
     }
 }
 

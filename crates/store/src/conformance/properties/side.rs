@@ -190,6 +190,7 @@ fn open(session: u8, era: usize) -> SessionOpen {
         server_address: String::new(),
         // No run takes that long.
         ttl: Duration::from_secs(600),
+        machine_id: String::new(),
     }
 }
 

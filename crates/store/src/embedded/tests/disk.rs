@@ -128,6 +128,7 @@ async fn sessions_outlive_a_disk_that_is_gone() {
         server,
         server_address: String::new(),
         ttl: crate::conformance::PATIENCE,
+        machine_id: String::new(),
     };
     assert_eq!(store.open_session(open).await, Ok(1));
     assert_eq!(store.end_session("a", Some(1)).await, Ok(true));

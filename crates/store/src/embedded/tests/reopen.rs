@@ -23,6 +23,7 @@ fn session(id: &str) -> SessionOpen {
         server,
         server_address: String::new(),
         ttl: crate::conformance::PATIENCE,
+        machine_id: String::new(),
     }
 }
 

@@ -58,6 +58,7 @@ impl Bench {
             server: "s1".into(),
             server_address: String::new(),
             ttl: Duration::from_secs(3_600),
+            machine_id: String::new(),
         };
         let attach = self.memory.open_session(open).await.expect("it opens");
         self.early_end.attach(session.into(), attach)

@@ -233,6 +233,25 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_can_be_called_is_refused_at_the_start() {
+        for (role, flag, name) in [
+            ("agent", "--node", "web01.example.com"),
+            ("agent", "--node", "Web01"),
+            ("agent", "--node", ""),
+            ("dev", "--node", "a b"),
+            ("controller", "--name", ""),
+            ("controller", "--name", "Ünï"),
+            ("server", "--name", "a b"),
+        ] {
+            let said =
+                read(&["driftless", role, flag, name, "--store", "memory"][..if role == "server" { 6 } else { 4 }]);
+            let said = said.expect_err("it's refused");
+            assert!(said.contains(&format!("invalid value '{name}' for '{flag}")), "{said}");
+        }
+        read(&["driftless", "controller", "--name", "c.example.com"]).expect("it's right");
+    }
+
+    #[test]
     fn a_servers_options_stand_under_the_heading_that_they_belong_to() {
         let mut all = command(None);
         all.build();

@@ -145,12 +145,18 @@ pub fn missing(key: &Key) -> Trouble {
     Trouble::NotFound(format!("{} not found{place}", brief(&short(key))))
 }
 
-/// A namespace as it could exist.
-pub fn namespace(text: &str) -> Result<String, String> {
+/// A namespace, or a node, as it could exist.
+pub fn name(text: &str) -> Result<String, String> {
     match server::name_violation(text) {
         None => Ok(text.to_owned()),
         Some(message) => Err(message),
     }
+}
+
+/// What a server or a controller may be called.
+pub fn member(text: &str) -> Result<String, String> {
+    let known = model::Actor::parse(&format!("controller/{text}"));
+    known.map(|_| text.to_owned()).ok_or_else(|| "1 to 253 printable ASCII characters without spaces".into())
 }
 
 /// A whole number within bounds.

@@ -20,6 +20,7 @@ use crate::{
     pages::PagesArgs,
     receiver::Tracing,
     telemetry::{self, LogArgs},
+    words,
 };
 
 /// Hollow nodes in one process.
@@ -44,7 +45,7 @@ pub enum DriverKind {
 What it started goes on when it ends or dies; started again on the same data, it finds it.")]
 pub struct Args {
     /// The node's name: unique in the cluster.
-    #[arg(long)]
+    #[arg(long, value_parser = words::name)]
     node: String,
     #[arg(long, value_enum, default_value = "process")]
     driver: DriverKind,

@@ -23,7 +23,7 @@ use crate::{
 Start as many as you like, with different names: they share the shards.")]
 pub struct Args {
     /// What people know this replica by [default: the host's name].
-    #[arg(long)]
+    #[arg(long, value_parser = words::member)]
     name: Option<String>,
     /// About how often every resource is looked at again, whatever events say.
     #[arg(long, value_parser = words::period, value_name = "DURATION", default_value = "30s")]

@@ -18,6 +18,7 @@ use crate::{
     receiver::Tracing,
     standing::Goal,
     telemetry::{self, LogArgs},
+    words,
 };
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +36,7 @@ pub struct Args {
     #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     listen: String,
     /// The name of its one node.
-    #[arg(long, default_value = "local")]
+    #[arg(long, default_value = "local", value_parser = words::name)]
     node: String,
     #[arg(long, value_enum, default_value = "process")]
     driver: DriverKind,

@@ -15,6 +15,7 @@ use crate::{
     pages::PagesArgs,
     receiver::Tracing,
     telemetry::{self, LogArgs},
+    words,
 };
 
 pub const STORE_HELP: &str =
@@ -34,7 +35,7 @@ pub struct Args {
     #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     listen: String,
     /// What people know this server by [default: the host's name and the port].
-    #[arg(long)]
+    #[arg(long, value_parser = words::member)]
     name: Option<String>,
     /// Where other servers reach this one, for logs of agents that are attached here [default: what it listens on, by the
     /// host's name where that is every address].

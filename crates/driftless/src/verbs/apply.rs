@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(conflicts_with_all = ["files", "dry_run", "expected_revision"], value_name = "PLAN")]
     plan: Option<PathBuf>,
     /// Namespace of resources that name none.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
     /// Have the server check everything, and write nothing.
     #[arg(long)]

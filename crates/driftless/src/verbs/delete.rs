@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-", conflicts_with = "words")]
     files: Vec<String>,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
     /// Instances go at once, whatever their service's disruption budget says; else deleting one asks for its eviction. A
     /// node goes although its agent is there: what it runs is replaced at once; else that is refused.

@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(short = 'l', long, default_value = "", hide_default_value = true)]
     selector: String,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
     /// Of every namespace.
     #[arg(short = 'A', long, conflicts_with = "namespace")]

@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(value_name = "KIND NAME")]
     words: Vec<String>,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
     /// The newest so many.
     #[arg(long, default_value_t = 50, allow_negative_numbers = true, value_parser = words::number(1..=LIMIT_MAX))]

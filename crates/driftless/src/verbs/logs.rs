@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "LINES", allow_negative_numbers = true, value_parser = words::number(0..=i32::MAX))]
     tail: Option<i32>,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
 }
 

@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
     files: Vec<String>,
     /// Namespace of resources that name none.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
     /// Keep the plan: 'driftless apply FILE' applies it, unless something it was made on has moved.
     #[arg(long, value_name = "FILE")]

@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
     /// A revision that was reached, or a time that has come (RFC 3339).
     #[arg(long, value_name = "REVISION|TIME")]

@@ -32,7 +32,7 @@ pub struct Args {
     #[command(subcommand)]
     what: What,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace, global = true)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name, global = true)]
     namespace: String,
 }
 

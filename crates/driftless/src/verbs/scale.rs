@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, allow_negative_numbers = true, value_parser = words::number(0..=REPLICAS_MAX))]
     replicas: i32,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
 }
 

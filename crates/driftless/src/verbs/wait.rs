@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long = "for", default_value = "ready", value_name = "GOAL", value_parser = Goal::parse)]
     goal: Goal,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
     #[command(flatten)]
     hold: Hold,

@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(required = true, value_name = "KIND NAME")]
     words: Vec<String>,
     /// The namespace of what is named.
-    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::namespace)]
+    #[arg(short, long, default_value = DEFAULT_NAMESPACE, value_parser = words::name)]
     namespace: String,
     /// Text is for eyes, YAML and JSON for programs.
     #[arg(short, long, default_value = "text")]

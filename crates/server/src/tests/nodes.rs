@@ -123,6 +123,7 @@ async fn another_machine_gets_no_name_under_which_something_may_run() {
             role: "agent".into(),
             name: "n1".into(),
             server: String::new(),
+            server_address: String::new(),
             ttl: Duration::from_secs(3600),
             machine_id: machine.into(),
         })

@@ -42,7 +42,8 @@ pub struct Tracing {
     /// How many of the new traces are sampled, from 0 to 1; else as OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG say
     /// [default: 0.1].
     #[arg(
-        id = "trace-ratio", long = "trace-ratio",
+        id = "trace-ratio",
+        long = "trace-ratio",
         env = "DRIFTLESS_TRACE_RATIO",
         global = true,
         value_parser = ratio,

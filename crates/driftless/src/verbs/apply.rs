@@ -58,8 +58,8 @@ pub struct Args {
     /// Only if the one resource declared is at this revision (0: doesn't exist yet); else exit with 4.
     #[arg(long, value_name = "REVISION")]
     expected_revision: Option<i64>,
-    /// Wait until everything declared is ready, and so is what uses a Config that changed. A rollout that missed its progress deadline, or was rolled back, ends the
-    /// wait with 7.
+    /// Wait until everything declared is ready, and so is what uses a Config that changed. A rollout that missed its
+    /// progress deadline, or was rolled back, ends the wait with 7.
     #[arg(long, conflicts_with = "dry_run")]
     wait: bool,
     #[command(flatten)]

@@ -43,8 +43,8 @@ pub struct Fleet<'a> {
 pub struct One<'a> {
     pub item: &'a Item,
     pub instance: &'a Instance,
-    /// Finished, or ready, and not since the last crash of a loop; one of the target's template has also been so for as long as the
-    /// rollout asks.
+    /// Finished, or ready, and not since the last crash of a loop; one of the target's template has also been so for as
+    /// long as the rollout asks.
     pub available: bool,
     /// Its node is Unknown: what was last said of it is not vouched for.
     pub unheard: bool,

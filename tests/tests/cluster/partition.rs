@@ -3,7 +3,10 @@
 //! and writes go on soon wherever a quorum can be reached.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -46,22 +49,29 @@ fn nothing_acknowledged_is_lost_when_etcd_or_the_way_to_it_is() {
 /// A client that writes without a pause, whatever is answered.
 struct Writer {
     name: &'static str,
+    stopped: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
 impl Writer {
     fn start(name: &'static str, recorder: Arc<Recorder>, remote: Arc<Remote>, wishes: Vec<Wish>) -> Self {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let until = stopped.clone();
         let task = tokio::spawn(async move {
-            loop {
-                for wish in &wishes {
-                    // Recorded, whichever way it went.
-                    let _ = recorder.apply(name, &remote, std::slice::from_ref(wish)).await;
-                    let _ = recorder.list(name, &remote).await;
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
+            for wish in wishes.iter().cycle().take_while(|_| !until.load(Ordering::Relaxed)) {
+                // Recorded, whichever way it went.
+                let _ = recorder.apply(name, &remote, std::slice::from_ref(wish)).await;
+                let _ = recorder.list(name, &remote).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
-        Self { name, task }
+        Self { name, stopped, task }
+    }
+
+    /// Nothing that it asked for is left without an answer on record.
+    async fn stop(self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.task.await.expect("it ends");
     }
 }
 
@@ -126,8 +136,7 @@ async fn run(far: Far) {
     coordination.until("it rejoins", PATIENCE, |s| settled(s, 3)).await;
     recorded_enough(&world).await;
     for writer in writers {
-        writer.task.abort();
-        let _ = writer.task.await;
+        writer.stop().await;
     }
     assert!(claim(&coordination.now(), &shard).epoch > claim(&before, &shard).epoch, "it changed hands");
     paused::replay(&world.client_from(1), &coordination.now(), &before, &shard, &key).await;

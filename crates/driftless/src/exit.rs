@@ -4,6 +4,7 @@ use std::{io, process::ExitCode};
 
 use server::Readiness;
 use store::Error;
+use wire::error::{UNANSWERED, UNREACHED};
 
 use crate::words;
 
@@ -14,7 +15,7 @@ pub const CODES: [(u8, &str); 8] = [
     (NOT_FOUND, "not found: a resource, or a point of its history"),
     (CONFLICT, "conflict: something changed meanwhile, is being deleted, or is in use"),
     (TIMED_OUT, "timed out waiting"),
-    (UNREACHABLE, "no server could be reached"),
+    (UNREACHABLE, "unavailable: no server could be reached, or it can't do that now"),
     (ROLLOUT_FAILED, "a rollout failed: no progress by its deadline, or rolled back (apply --wait, rollout status)"),
     (CHANGES, "plan: there are changes (0: there are none)"),
 ];
@@ -30,6 +31,9 @@ const CHANGES: u8 = 10;
 
 const STORE_AWAY: &str = "the server is there, but its store isn't: does that run, with a quorum, and can the server \
                           reach it? --server or DRIFTLESS_SERVER names another server";
+const SERVER_AWAY: &str = "is it running? 'driftless dev' starts a cluster; --server or DRIFTLESS_SERVER names another";
+const SERVER_SLOW: &str = "it may be stopped or overloaded, or something else listens there; try again, or name another \
+                           with --server or DRIFTLESS_SERVER";
 
 /// Shown by `driftless --help`.
 pub fn help() -> String {
@@ -120,20 +124,34 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         return Some("is the store running, and can it be reached from here? --store says where it is");
     }
     match error.downcast_ref::<Error>()? {
-        Error::Unavailable(message) => Some(match unready(message) {
-            None if message.contains("the store") => STORE_AWAY,
-            None => "is it running? 'driftless dev' starts a cluster; --server or DRIFTLESS_SERVER names another",
-            Some(Readiness::RolledBack) => {
-                "end the servers and run 'driftless restore' on the store, then start them again; docs/DEPLOY.md says why"
-            }
-            Some(Readiness::Broken) => "start that server anew, or name another with --server or DRIFTLESS_SERVER",
-            Some(Readiness::Draining) => "it's ending; try again, or name another with --server or DRIFTLESS_SERVER",
-            Some(_) => STORE_AWAY,
-        }),
+        Error::Unavailable(message) => unavailable(message),
         Error::OutcomeUnknown(_) => Some("look with 'driftless get' whether it was done, then try again"),
         Error::Conflict { .. } => Some("look with 'driftless get' at what changed, then try again"),
         _ => None,
     }
+}
+
+/// By what is unavailable: no server, one that can't serve anybody, or its store. Where it's anything else (a node's agent,
+/// for one) the error names it, and it's no use to start a cluster.
+fn unavailable(message: &str) -> Option<&'static str> {
+    Some(match unready(message) {
+        Some(Readiness::RolledBack) => {
+            "end the servers and run 'driftless restore' on the store, then start them again; docs/DEPLOY.md says why"
+        }
+        Some(Readiness::Broken) => "start that server anew, or name another with --server or DRIFTLESS_SERVER",
+        Some(Readiness::Draining) => "it's ending; try again, or name another with --server or DRIFTLESS_SERVER",
+        Some(_) => STORE_AWAY,
+        None if message.starts_with(UNREACHED) => SERVER_AWAY,
+        None if message.starts_with(UNANSWERED) => SERVER_SLOW,
+        None if message.starts_with("the store") || is_etcd_members(message) => STORE_AWAY,
+        None => return None,
+    })
+}
+
+/// Whether that is how a member of etcd failed, "etcd 10.0.0.7:2379: ...". What etcd as a whole lacks says itself what to do.
+fn is_etcd_members(message: &str) -> bool {
+    let name = message.strip_prefix("etcd ").and_then(|rest| rest.split(' ').next());
+    name.is_some_and(|name| name.ends_with(':'))
 }
 
 /// What a server that refuses everything says of itself; none where nothing like that was said.
@@ -157,11 +175,20 @@ mod tests {
         let server = anyhow::Error::from(Trouble::Store(away()));
         assert_eq!((code(&server), hint(&server).map(|hint| hint.contains("--store"))), (FAILED, Some(true)));
         assert_eq!(format!("{server:#}"), "the store can't be used: unavailable: connection refused");
-        let client = anyhow::Error::from(away()).context("listing services");
-        assert_eq!(
-            (code(&client), hint(&client).map(|hint| hint.contains("is it running"))),
-            (UNREACHABLE, Some(true))
-        );
+        let client = anyhow::Error::from(Error::Unavailable(format!("{UNREACHED}: connection refused")));
+        let client = client.context("listing services");
+        assert_eq!((code(&client), hint(&client)), (UNREACHABLE, Some(SERVER_AWAY)));
+    }
+
+    #[test]
+    fn what_else_is_unavailable_needs_no_new_cluster() {
+        let of = |message: &str| hint(&anyhow::Error::from(Error::Unavailable(message.into())));
+        assert_eq!(of("no answer within 5000 ms"), Some(SERVER_SLOW));
+        assert_eq!(of("the store didn't answer in 1s"), Some(STORE_AWAY));
+        assert_eq!(of("etcd 10.0.0.7:2379: it sees no leader, so no quorum"), Some(STORE_AWAY));
+        assert_eq!(of(store_etcd::NO_SPACE), None, "it says itself what to do");
+        assert_eq!(of("Instance/default/web-0 is not placed on a node yet"), None);
+        assert_eq!(of("the agent of node n1 didn't answer in time"), None);
     }
 
     #[test]

@@ -20,6 +20,11 @@ const VIOLATION_BYTES_MAX: usize = 3 * 1024;
 /// Suggested pause of a client that was told UNAVAILABLE.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// What a client's `Unavailable` begins with where no server was reached, so that nobody answered it.
+pub const UNREACHED: &str = "not reached";
+/// The same where one was, but gave no answer in time.
+pub const UNANSWERED: &str = "no answer";
+
 /// What a call does, so what its failure may have left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -159,7 +164,8 @@ fn foreign(status: &Status, call: Call) -> Error {
         Code::PermissionDenied | Code::Unauthenticated => Error::Denied(text),
         Code::ResourceExhausted | Code::OutOfRange if status.source().is_none() => Error::TooLarge(text),
         Code::DataLoss => Error::Corrupt(text),
-        _ if call == Call::Read || is_unsent(status) => Error::Unavailable(text),
+        _ if is_unsent(status) => Error::Unavailable(format!("{UNREACHED}: {text}")),
+        _ if call == Call::Read => Error::Unavailable(text),
         _ => Error::OutcomeUnknown(text),
     }
 }

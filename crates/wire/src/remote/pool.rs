@@ -20,7 +20,7 @@ use tonic::{
 use super::Options;
 use crate::{
     RESPONSE_BYTES_MAX,
-    error::{Call, from_status},
+    error::{Call, UNANSWERED, from_status},
     identity,
     rpc::{
         agent_service_client::AgentServiceClient, coordination_service_client::CoordinationServiceClient,
@@ -135,7 +135,7 @@ impl Pool {
     }
 
     fn too_late(&self, call: Call) -> Error {
-        let text = format!("no answer within {} ms", self.deadline.as_millis());
+        let text = format!("{UNANSWERED} within {} ms", self.deadline.as_millis());
         match call {
             Call::Read => Error::Unavailable(text),
             Call::Write => Error::OutcomeUnknown(text),

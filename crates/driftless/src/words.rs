@@ -121,6 +121,21 @@ pub fn single(words: &[String], namespace: &str) -> Result<Key, Trouble> {
     }
 }
 
+/// One resource where only one kind is meant, which may be named as other verbs take it: "web", "service/web", "service web".
+pub fn one_of_kind(kind: &'static dyn Kind, words: &[String], namespace: &str) -> Result<Key, Trouble> {
+    match words {
+        [word] => of_kind(kind, word, namespace),
+        [named, name] if kinds::kind_for(named).is_some_and(|k| k.info().kind == kind.info().kind) => {
+            of_kind(kind, name, namespace)
+        }
+        _ => {
+            let (words, meant) = (words.join(" "), kind.info().kind.to_ascii_lowercase());
+            let words = brief(&words);
+            Err(Trouble::Usage(format!("{words:?} should be the name of one {meant}: NAME, or {meant} NAME")))
+        }
+    }
+}
+
 /// A name where only one kind is meant; the kind may stand before it: "web", "service/web".
 pub fn of_kind(kind: &'static dyn Kind, word: &str, namespace: &str) -> Result<Key, Trouble> {
     let meant = kind.info().kind;
@@ -274,6 +289,19 @@ mod tests {
         for word in ["node/web", "nonsense/web", "service/", "service/a/b"] {
             assert_eq!(read(word), Err(format!("{word:?} should be the name of a service")));
         }
+    }
+
+    #[test]
+    fn where_one_resource_of_one_kind_is_meant_its_kind_may_be_a_word_of_its_own() {
+        let read = |text| one_of_kind(&kinds::service::ServiceKind, &words(text), "ns").map_err(|e| e.to_string());
+        for text in ["web", "service/web", "service web", "svc web", "services svc/web"] {
+            assert_eq!(read(text).map(|key| key.to_string()), Ok("Service/ns/web".to_owned()), "{text}");
+        }
+        assert_eq!(read("service service").map(|key| key.to_string()), Ok("Service/ns/service".to_owned()));
+        for text in ["node web", "web api", "service web api"] {
+            assert_eq!(read(text), Err(format!("{text:?} should be the name of one service: NAME, or service NAME")));
+        }
+        assert_eq!(read("service node/n1"), Err("\"node/n1\" should be the name of a service".into()));
     }
 
     #[test]

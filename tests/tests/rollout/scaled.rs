@@ -17,8 +17,8 @@ fn a_manifest_without_replicas_keeps_what_was_scaled_and_one_with_them_sets_it_a
     cluster.apply_with(without_replicas("v2").as_bytes(), &["--wait", "--timeout", "60s"]).ok();
     assert_eq!(replicas(), Some(5));
     // What changes another field by itself leaves it as it is, too.
-    cluster.run(&["rollout", "pause", "web"]).ok();
-    cluster.run(&["rollout", "resume", "web"]).ok();
+    cluster.run(&["rollout", "pause", "service", "web"]).ok();
+    cluster.run(&["rollout", "resume", "service/web"]).ok();
     cluster.apply(&without_replicas("v2")).ok();
     assert_eq!(replicas(), Some(5));
 

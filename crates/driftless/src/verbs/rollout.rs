@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   driftless rollout status web --wait
-  driftless rollout pause web
+  driftless rollout pause service web
   driftless rollout resume web
   driftless rollout history web
   driftless rollout undo web --to 142")]
@@ -36,12 +36,19 @@ pub struct Args {
     namespace: String,
 }
 
+#[derive(Debug, clap::Args)]
+struct Named {
+    /// NAME, service NAME, or service/NAME.
+    #[arg(required = true, value_name = "SERVICE")]
+    words: Vec<String>,
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Show how far it is, and which version runs. Exits with 7 where it failed or was rolled back.
     Status {
-        /// Its name.
-        service: String,
+        #[command(flatten)]
+        service: Named,
         /// Wait until it's complete, or has failed.
         #[arg(long)]
         wait: bool,
@@ -54,18 +61,18 @@ enum What {
     },
     /// Replace nothing more until it's resumed. A manifest that leaves spec.rollout.pause out keeps it paused.
     Pause {
-        /// Its name.
-        service: String,
+        #[command(flatten)]
+        service: Named,
     },
     /// Go on with a paused rollout.
     Resume {
-        /// Its name.
-        service: String,
+        #[command(flatten)]
+        service: Named,
     },
     /// Declare an earlier template again.
     Undo {
-        /// Its name.
-        service: String,
+        #[command(flatten)]
+        service: Named,
         /// To what was declared at that revision, of 'rollout history' or 'history'; to the template before the present one
         /// where left out.
         #[arg(long, value_name = "REVISION")]
@@ -73,8 +80,8 @@ enum What {
     },
     /// Show the templates that were declared, each where it was last.
     History {
-        /// Its name.
-        service: String,
+        #[command(flatten)]
+        service: Named,
         /// Text is for eyes, YAML and JSON for programs.
         #[arg(short, long, default_value = "text")]
         output: Output,
@@ -82,7 +89,7 @@ enum What {
 }
 
 pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
-    let key = |service: &str| words::of_kind(&kinds::service::ServiceKind, service, &args.namespace);
+    let key = |named: &Named| words::one_of_kind(&kinds::service::ServiceKind, &named.words, &args.namespace);
     match &args.what {
         What::Status { service, wait, timeout, output } => {
             status(client, &key(service)?, *wait, *timeout, *output).await

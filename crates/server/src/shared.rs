@@ -257,7 +257,7 @@ impl Shared {
                 Readiness::Stale => warn!(server = %self.config.name, "{}", next.message()),
                 other => info!(server = %self.config.name, readiness = other.reason(), "readiness changed"),
             }
-            self.wakes.all(self.cache().revision);
+            self.wakes.everybody();
         }
     }
 

@@ -95,7 +95,7 @@ impl Inner {
                 .with_max_mod_revision(up_to.0)
                 .with_sort(SortTarget::Mod, order)
                 .with_limit(i64::try_from(rows).expect("a bound of ours"));
-            match self.get_range("reading history", prefix.into(), options).await {
+            match self.get_much("reading history", prefix.into(), options).await {
                 Err(Failure::AnswerTooLarge) if rows > 1 => rows /= 2,
                 Err(failure) => return Err(failure.into()),
                 Ok(mut answer) => {

@@ -25,6 +25,9 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(1);
 /// Of one attempt of a call with an effect. A member that has just lost its leader may have sent the call to that one, and
 /// says nothing for 7 s; a leader that is there commits in milliseconds. Short enough to go on elsewhere within 3 s.
 const WRITE_ATTEMPT_MAX: Duration = Duration::from_secs(2);
+/// Of a read of much, and of its attempts: an answer of some megabytes takes its time, longest where etcd and we share a busy
+/// machine, and a member that is at it is none that doesn't answer.
+const MUCH_MAX: Duration = Duration::from_secs(10);
 /// With less time left none is begun: it would only hide why the one before failed.
 const ATTEMPT_MIN: Duration = Duration::from_millis(200);
 const CONNECT_MAX: Duration = Duration::from_millis(500);
@@ -99,7 +102,16 @@ impl Pool {
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        self.repeat(what, ATTEMPT_MAX, Failure::harmless, call).await
+        self.repeat(what, (ATTEMPT_MAX, self.deadline), Failure::harmless, call).await
+    }
+
+    /// The same of what may be much, and that nobody waits for to go on elsewhere.
+    pub async fn read_much<T, F, Fut>(&self, what: &str, call: F) -> Result<T, Failure>
+    where
+        F: Fn(Arc<Connection>) -> Fut,
+        Fut: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        self.repeat(what, (MUCH_MAX, self.deadline.max(MUCH_MAX)), Failure::harmless, call).await
     }
 
     /// A call with an effect: tried again only where it can't have had it.
@@ -108,13 +120,13 @@ impl Pool {
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        self.repeat(what, WRITE_ATTEMPT_MAX, |failure| failure, call).await
+        self.repeat(what, (WRITE_ATTEMPT_MAX, self.deadline), |failure| failure, call).await
     }
 
     async fn repeat<T, F, Fut>(
         &self,
         what: &str,
-        attempt_max: Duration,
+        (attempt_max, call_max): (Duration, Duration),
         meaning: fn(Failure) -> Failure,
         call: F,
     ) -> Result<T, Failure>
@@ -122,7 +134,7 @@ impl Pool {
         F: Fn(Arc<Connection>) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let deadline = Instant::now() + self.deadline;
+        let deadline = Instant::now() + call_max;
         let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         loop {
             let turn = self.turn();

@@ -2,7 +2,10 @@
 //!
 //! A list's revision is that of `head` as of the read, so that it is one that a commit returned and a watch delivers.
 
+use std::sync::Arc;
+
 use etcd_client::{GetOptions, GetResponse, KeyValue};
+use futures::{FutureExt, future::BoxFuture};
 use model::{Key, Object, Revision};
 use store::{Error, Head, Known, List, PAGE_MAX, Page, Result};
 
@@ -10,6 +13,7 @@ use crate::{
     Failure,
     backend::Inner,
     layout::{Watched, range_end},
+    pool::Connection,
 };
 
 /// Rows asked of etcd at once; halved where they are so large that the answer isn't taken.
@@ -27,12 +31,12 @@ pub struct Everything {
 
 impl Inner {
     pub async fn get_range(&self, what: &str, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
-        self.pool
-            .read(what, move |connection| {
-                let (mut kv, key, options) = (connection.kv.clone(), key.clone(), options.clone());
-                async move { kv.get(key, Some(options)).await }
-            })
-            .await
+        self.pool.read(what, get(key, options)).await
+    }
+
+    /// The same of values that may be large and many.
+    pub async fn get_much(&self, what: &str, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
+        self.pool.read_much(what, get(key, options)).await
     }
 
     pub async fn get_one(&self, what: &str, key: String) -> Result<Option<KeyValue>, Failure> {
@@ -116,6 +120,15 @@ impl Inner {
         let etcd = scan.at;
         let head = self.head_at(Some(etcd)).await.map_err(|f| compacted_at(f, etcd))?;
         Ok(Everything { head, etcd, objects })
+    }
+}
+
+type Getting = BoxFuture<'static, Result<GetResponse, etcd_client::Error>>;
+
+fn get(key: Vec<u8>, options: GetOptions) -> impl Fn(Arc<Connection>) -> Getting {
+    move |connection| {
+        let (mut kv, key, options) = (connection.kv.clone(), key.clone(), options.clone());
+        async move { kv.get(key, Some(options)).await }.boxed()
     }
 }
 

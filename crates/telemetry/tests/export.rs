@@ -1,6 +1,7 @@
 //! Whatever its receiver does, whoever makes spans goes on at once, memory is bounded, and each span is counted once.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,6 +12,7 @@ use driftless_telemetry::{
     trace::{Config, Context, Counts, Tls, Tracer, names},
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::net::TcpSocket;
 
 /// More than the queue and a batch under way hold.
 const MANY: u64 = 20_000;
@@ -98,11 +100,19 @@ async fn a_receiver_that_fails_costs_a_counter() {
     assert_eq!(tracer.counts(), Counts { exported: 10, dropped: 0, failed: 1_000 });
 }
 
+/// Where nobody listens until a receiver is started there. As long as the socket is held, nobody else is given the port.
+fn away() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    // As the receiver's own: two of them may have the port where one at most listens.
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_is_gone_costs_a_counter_until_it_is_back() {
-    let receiver = Receiver::start();
-    let address = receiver.address();
-    drop(receiver);
+    let (_held, address) = away();
     let tracer = tracer(format!("http://{address}"));
     make(&tracer, 100);
     until("all are given up", || tracer.counts().failed == 100).await;

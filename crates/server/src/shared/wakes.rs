@@ -122,9 +122,15 @@ impl Wakes {
         records.filter_map(|record| hung.nodes.get(record.node()?)).for_each(ring);
     }
 
-    /// Something that everybody must look at.
+    /// Another state of the cache, which everybody must look at.
     pub fn all(&self, revision: Revision) {
         self.progress.send_replace(revision);
+        self.everybody();
+    }
+
+    /// Something else than the cache that everybody must look at. It says nothing of how far the cache is: whoever isn't
+    /// the one that moves it may know less, and would take back what somebody waits for.
+    pub fn everybody(&self) {
         let hung = self.hung();
         ring(&hung.all);
         hung.nodes.values().for_each(ring);

@@ -7,7 +7,7 @@ use model::{Filter, Object, Revision, Time};
 use store::{Bookmark, Class, Error, Group, Result, ResumeToken, WatchItem, WatchOptions};
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
 use tracing::{debug, info, warn};
 
@@ -15,6 +15,7 @@ use super::{
     OPEN_MAX,
     age::Age,
     assembler::{Assembler, Event, Taken},
+    lag::Lag,
     view::View,
 };
 use crate::{
@@ -22,8 +23,6 @@ use crate::{
     read::Everything,
 };
 
-/// A commit that `head` proves and that isn't delivered by then never will be.
-const LAG_MAX: Duration = Duration::from_millis(500);
 /// Readers should hear that often that they are up to date.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(5);
 /// Between attempts to watch or list, so that a dead etcd isn't asked in a hot loop.
@@ -115,8 +114,7 @@ struct Follower {
     /// A bookmark is owed once this is reached.
     owed: Option<Revision>,
     bookmarked: Instant,
-    /// What must have come by then.
-    lag: Option<(Instant, Revision)>,
+    lag: Lag,
     age: Age,
     backoff: Backoff,
 }
@@ -128,7 +126,7 @@ impl Follower {
         let (view, objects) = View::new(options.filter.clone(), store.uids.clone(), everything)?;
         let owed = (options.min_revision > Revision::ZERO).then_some(options.min_revision);
         let (filter, assembler) = (options.filter, Assembler::after(head));
-        let (bookmarked, lag, age) = (Instant::now(), None, Age::default());
+        let (bookmarked, lag, age) = (Instant::now(), Lag::default(), Age::default());
         let backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         let mut follower =
             Self { store, out, incarnation, filter, view, assembler, next, owed, bookmarked, lag, age, backoff };
@@ -170,13 +168,12 @@ impl Follower {
             return Ok(ended);
         }
         // What another watch still owed has as much time again with this one.
-        self.lag = None;
+        self.lag = Lag::default();
         let mut seen = self.store.seen.clone();
         seen.mark_changed();
         loop {
-            let late = self.lag.map(|(deadline, _)| deadline);
             tokio::select! {
-                // What came while a slow reader was waited for isn't late.
+                // What came while a slow reader was waited for, or before the probe's answer, isn't late.
                 biased;
                 message = watch.message() => {
                     let ended = match message {
@@ -197,10 +194,9 @@ impl Follower {
                     if self.store.pool.turn() != current.turn {
                         return Ok(Ended::Moved);
                     }
-                    self.compare(seen).await?;
-                }
-                () = sleep_until(late.unwrap_or_else(Instant::now)), if late.is_some() => {
-                    return Ok(Ended::Relist(Relist::Lag));
+                    if let Some(ended) = self.compare(seen).await? {
+                        return Ok(ended);
+                    }
                 }
                 () = self.out.closed() => return Err(Stop::ReaderGone),
             }
@@ -273,22 +269,20 @@ impl Follower {
     }
 
     /// What was delivered with what `head` proves.
-    async fn compare(&mut self, seen: Seen) -> Result<(), Stop> {
+    async fn compare(&mut self, seen: Seen) -> Result<Option<Ended>, Stop> {
         let here = self.assembler.head().revision;
-        let Some(head) = seen.head else { return Ok(()) };
+        let Some(head) = seen.head else { return Ok(None) };
         if self.age.probed(head.revision, here) {
             return Err(restored(head.revision, here).into());
         }
-        match self.lag {
-            Some((_, awaited)) if here >= awaited => self.lag = None,
-            None if head.revision > here => self.lag = Some((Instant::now() + LAG_MAX, head.revision)),
-            _ => {}
+        if self.lag.probed(Instant::now(), head.revision, here) {
+            return Ok(Some(Ended::Relist(Relist::Lag)));
         }
         if head.revision == here && self.bookmarked.elapsed() >= BOOKMARK_EVERY {
             self.backoff.reset();
             self.send_bookmark().await?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Lists everything and tells the reader what changed since what it was told.
@@ -323,7 +317,7 @@ impl Follower {
     fn move_to(&mut self, everything: &Everything) {
         self.assembler = Assembler::after(everything.head);
         self.next = Revision(everything.etcd.0 + 1);
-        self.lag = None;
+        self.lag = Lag::default();
     }
 
     async fn send_snapshot(&mut self, objects: Vec<Object>) -> Result<(), Stop> {
@@ -336,10 +330,6 @@ impl Follower {
     }
 
     async fn send_group(&mut self, group: Option<Group>) -> Result<(), Stop> {
-        let here = self.assembler.head().revision;
-        if self.lag.is_some_and(|(_, awaited)| here >= awaited) {
-            self.lag = None;
-        }
         if let Some(group) = group {
             self.send(WatchItem::Changes(group)).await?;
         }

@@ -11,6 +11,7 @@
 mod age;
 mod assembler;
 mod follower;
+mod lag;
 mod view;
 
 use std::{sync::Arc, time::Duration};

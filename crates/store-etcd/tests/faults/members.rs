@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::v1;
 use driftless_store_etcd::testing::{Etcd, Setup};
 use model::{Epoch, Revision};
 use store::{
@@ -10,7 +11,7 @@ use store::{
 };
 use tokio::time::Instant;
 
-use crate::support::{key, open, session, until, write, write_until_done};
+use crate::support::{key, open, session, status, until, write, write_until_done};
 
 async fn three() -> Etcd {
     Etcd::start_with(3, Setup::default()).await
@@ -85,10 +86,15 @@ async fn sessions_and_claims_outlive_the_leader() {
         owner: "s1".into(),
         owner_must_be_dead: true,
     };
-    let claim = store.change_claim(take).await.expect("nobody has it");
-    let state = members.until(|state| state.claims == [claim.clone()]).await;
+    // A busy machine may elect once more. After an unknown outcome it's refused where it came true: nobody else asks.
+    until("the claim is taken", || async {
+        matches!(store.change_claim(take.clone()).await, Ok(_) | Err(Error::ClaimConflict { .. }))
+    })
+    .await;
+    let taken = |claim: &v1::Claim| (claim.name.as_str(), claim.owner.as_str(), claim.epoch) == ("leader", "s1", 1);
+    let state = members.until(|state| state.claims.len() == 1 && state.claims.iter().all(taken)).await;
     assert_eq!(state.members.len(), 1);
-    write(&store, "a", Revision::ZERO).await.expect("it's free");
+    write_until_done(&store, "a").await;
 }
 
 #[tokio::test]
@@ -124,7 +130,8 @@ async fn without_a_quorum_nothing_is_acknowledged() {
     assert!(matches!(read, Err(Error::Unavailable(_))), "{read:?}");
     let written = write(&store, "lost", Revision::ZERO).await;
     assert!(matches!(written, Err(Error::Unavailable(_) | Error::OutcomeUnknown(_))), "{written:?}");
-    let deadline = 2 * store_deadline() + Duration::from_secs(1);
+    // Each within its own, on a machine that may be busy.
+    let deadline = 2 * store_deadline() + Duration::from_secs(5);
     assert!(asked.elapsed() < deadline, "both answers after {:?}", asked.elapsed());
     for dead in [1, 2] {
         etcd.members[dead].kill(); // Still dead; `restart` waits for health, which takes two.
@@ -146,13 +153,13 @@ fn store_deadline() -> Duration {
 async fn it_says_what_it_found() {
     let mut etcd = three().await;
     let store = open(etcd.options());
-    let status = store.status().await.expect("all answer");
-    assert_eq!((status.members.len(), status.down.len(), status.alarms.len()), (3, 0, 0));
-    assert_eq!(status.members.iter().filter(|m| m.is_leader).count(), 1);
-    assert!(status.members.iter().all(|m| m.version.starts_with("3.") && m.db_bytes > 0 && m.used_percent() < 10));
-    let follower = status.members.iter().position(|m| !m.is_leader).expect("two follow");
+    let told = status(&store, 3).await;
+    assert_eq!((told.down.len(), told.alarms.len()), (0, 0));
+    assert_eq!(told.members.iter().filter(|m| m.is_leader).count(), 1);
+    assert!(told.members.iter().all(|m| m.version.starts_with("3.") && m.db_bytes > 0 && m.used_percent() < 10));
+    let follower = told.members.iter().position(|m| !m.is_leader).expect("two follow");
     etcd.members[follower].kill();
-    let status = store.status().await.expect("two answer");
-    assert_eq!((status.members.len(), status.down.len()), (2, 1));
-    assert_eq!(status.down[0].0, etcd.endpoints()[follower]);
+    let told = status(&store, 2).await;
+    assert_eq!(told.down.len(), 1);
+    assert_eq!(told.down[0].0, etcd.endpoints()[follower]);
 }

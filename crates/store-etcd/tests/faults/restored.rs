@@ -15,7 +15,7 @@ use store::{
 
 use crate::{
     proxy::Proxy,
-    support::{PATIENCE, open, session, until, write},
+    support::{PATIENCE, open, session, until, write, write_until_done},
 };
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_restore_that_nobody_announced_ends_the_watch() {
     etcd.members[0].kill();
     copy(&data, &dir.path().join("backup"));
     etcd.restart(0).await;
-    until("it's written", || async { write(&store, "lost", Revision::ZERO).await.is_ok() }).await;
+    write_until_done(&store, "lost").await;
     let mut watch = store.watch(WatchOptions::default()).await.expect("it opens");
     while !matches!(watch.next().await, Some(Ok(WatchItem::SnapshotEnd { .. }))) {}
 

@@ -20,7 +20,7 @@ use store::{
 
 use crate::{
     promises,
-    support::{key, open, until, write, write_until_done},
+    support::{key, open, status, until, write, write_until_done},
 };
 
 pub const QUOTA_BYTES: usize = 16 * 1024 * 1024;
@@ -56,18 +56,18 @@ async fn a_used_up_quota_is_said_and_survived() {
     assert!(matches!(write(&store, "more", Revision::ZERO).await, Err(Error::Unavailable(_))));
     reader.until(last).await;
     assert_eq!(store.get(&key("small")).await.expect("reads go on").map(|o| o.revision), Some(small));
-    let status = store.status().await.expect("it answers");
-    assert_eq!(status.alarms, ["NOSPACE"]);
-    assert!(status.members[0].used_percent() >= 90, "{status:?}");
+    let told = status(&store, 1).await;
+    assert_eq!(told.alarms, ["NOSPACE"]);
+    assert!(told.members[0].used_percent() >= 90, "{told:?}");
 
     store.compact(last).await.expect("compaction goes on");
     store.defragment().await.expect("it gives the space back");
     store.disarm_no_space().await.expect("the alarm is silenced");
     let after = write(&store, "more", Revision::ZERO).await.expect("there is space again");
     reader.until(after).await;
-    let status = store.status().await.expect("it answers");
-    assert_eq!(status.alarms, [""; 0]);
-    assert!(status.members[0].used_percent() < 50, "{status:?}");
+    let told = status(&store, 1).await;
+    assert_eq!(told.alarms, [""; 0]);
+    assert!(told.members[0].used_percent() < 50, "{told:?}");
     promises::are_kept_by(&etcd).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use driftless_store_etcd::{EtcdStore, Options};
+use driftless_store_etcd::{EtcdStore, Options, Status};
 use model::{Key, Revision};
 use store::{
     Error, Result, SessionOpen, Store, Transaction, Write,
@@ -63,6 +63,19 @@ pub fn session(id: &str) -> SessionOpen {
         server_address: String::new(),
         ttl: 2 * PATIENCE,
         machine_id: String::new(),
+    }
+}
+
+/// What is said of etcd, as soon as so many members answer: one that is short of CPU may take longer than it's waited for.
+pub async fn status(store: &EtcdStore, answering: usize) -> Status {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let said = store.status().await;
+        match said {
+            Ok(status) if status.members.len() == answering => return status,
+            said => assert!(Instant::now() < deadline, "{answering} should answer, not {said:?}"),
+        }
+        sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -1,10 +1,19 @@
 //! Upkeep on a quick clock: what is old goes, what is young stays, and space that gets scarce is told before it's gone.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use api::v1;
 use bytes::Bytes;
-use driftless_store_etcd::{FULL_PERCENT, Upkeep, testing::Etcd};
+use driftless_store_etcd::{
+    DEADLINE_DEFAULT, FULL_PERCENT, Upkeep,
+    testing::{
+        Etcd,
+        grpc_proxy::{GrpcProxy, Hold},
+    },
+};
 use model::{Revision, Time};
 use prost::Message;
 use store::{
@@ -13,6 +22,7 @@ use store::{
 };
 
 use crate::{
+    compaction::Passer,
     space::{QUOTA_BYTES, write_big},
     support::{PATIENCE, open, remove, until, write},
 };
@@ -103,6 +113,23 @@ async fn history_that_no_one_answer_holds_is_read_and_forgotten_all_the_same() {
     let of_then = List { at: Some(made), ..List::default() };
     until("the old revision goes", || async { matches!(store.list(of_then.clone()).await, Err(Error::Compacted(_))) })
         .await;
+}
+
+/// As of much, on a machine that has other things to do.
+#[tokio::test]
+async fn history_that_takes_longer_than_other_calls_is_waited_for() {
+    let etcd = Etcd::start().await;
+    let proxy = GrpcProxy::start(&etcd.endpoints()[0], Arc::new(Passer)).await;
+    let mut options = etcd.options();
+    options.endpoints = vec![proxy.address.to_string()];
+    let store = open(options);
+    log(&*store, vec![entry("told", HOUR)]).await;
+    proxy.hold.send_replace(Hold::Answers("/Range"));
+    let mut asking = Box::pin(steps(&*store));
+    let answered = tokio::time::timeout(DEADLINE_DEFAULT + Duration::from_millis(500), &mut asking).await;
+    assert!(answered.is_err(), "it's still at it: {answered:?}");
+    proxy.hold.send_replace(Hold::Nothing);
+    assert_eq!(asking.await, ["told"]);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use store::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     time::Instant,
 };
 use wire::{Options, Remote};
@@ -24,10 +24,12 @@ fn commit(name: &str) -> Transaction {
     Transaction { writes: vec![put(resource(name), Revision::ZERO)], ..Default::default() }
 }
 
-/// An address where nobody listens.
-async fn nobody() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap().to_string()
+/// An address where nobody listens. As long as the socket is held, nobody else is given its port.
+fn nobody() -> (TcpSocket, String) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    (socket, address)
 }
 
 #[tokio::test]
@@ -60,14 +62,16 @@ async fn the_next_server_takes_over_within_a_second() {
 async fn writes_that_were_never_sent_go_to_the_next_server() {
     let double = Arc::new(Double::default());
     let server = Server::start(double.clone()).await;
-    let remote = remote([nobody().await, nobody().await, server.address()]);
+    let ((_first, first), (_second, second)) = (nobody(), nobody());
+    let remote = remote([first, second, server.address()]);
     remote.commit(commit("a")).await.unwrap();
     assert_eq!(double.heard().len(), 1);
 }
 
 #[tokio::test]
 async fn without_any_server_nothing_is_done_and_it_says_so() {
-    let remote = remote([nobody().await]);
+    let (_held, address) = nobody();
+    let remote = remote([address]);
     let before = Instant::now();
     for answered in [remote.commit(commit("a")).await.map(drop), remote.head().await.map(drop)] {
         assert!(matches!(&answered, Err(Error::Unavailable(why)) if why.contains("refused")), "{answered:?}");

@@ -53,6 +53,19 @@ fn a_nodes_bell_rings_for_its_own_and_for_what_concerns_everybody() {
     assert_eq!(woken.times(), 1);
 }
 
+/// By whoever notices that the store is away, while another one moves the cache.
+#[test]
+fn what_is_no_progress_wakes_everybody_and_takes_none_back() {
+    let wakes = Wakes::new();
+    let (everything, _woken, _place) = hung(&wakes, "");
+    let (own, _own_woken, _own_place) = hung(&wakes, "n1");
+    wakes.moved(Revision(7), std::iter::empty());
+    assert!(everything.heard());
+    wakes.everybody();
+    assert!(everything.heard() && own.heard());
+    assert_eq!(*wakes.progress().borrow(), Revision(7));
+}
+
 #[test]
 fn nothing_is_left_of_a_place_that_was_given_up() {
     let wakes = Wakes::new();

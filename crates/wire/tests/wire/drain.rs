@@ -5,11 +5,15 @@ use std::{sync::Arc, time::Duration};
 use futures::{StreamExt, future::join_all};
 use store::{Error, Store, WatchItem, WatchOptions};
 use tokio::{io::AsyncWriteExt, net::TcpStream, time::Instant};
+use wire::Config;
 
 use crate::{
     double::Double,
     setup::{Server, next, one, past_snapshot, remote, session, soon},
 };
+
+/// A server that is told to stop has ended by then.
+const PROMISED: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_watches_end_within_five_seconds() {
@@ -29,13 +33,16 @@ async fn a_thousand_watches_end_within_five_seconds() {
     })));
     server.drain().await;
     soon(reading).await.unwrap();
-    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+    assert!(before.elapsed() < PROMISED, "{:?}", before.elapsed());
 }
 
 #[tokio::test]
 async fn peers_that_do_not_read_are_cut() {
-    let double = Arc::new(Double::default());
-    let server = Server::start(double.clone()).await;
+    // What the process does after it has its time, too; and a machine that is busy takes some more here.
+    let config = Config::new("s1");
+    assert!(config.drain_max <= PROMISED - Duration::from_secs(1));
+    let config = Config { drain_max: Duration::from_secs(1), ..config };
+    let server = Server::with(Arc::new(Double::default()), config).await;
     // One that never said anything, one that holds an unread watch, one that holds a reflection stream.
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     silent.write_all(b"PRI * HT").await.unwrap();
@@ -44,7 +51,7 @@ async fn peers_that_do_not_read_are_cut() {
     remote.open_session(session("a", "controller", "one")).await.unwrap();
     let before = Instant::now();
     server.drain().await;
-    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+    assert!(before.elapsed() < PROMISED, "{:?}", before.elapsed());
     drop(unread);
 }
 

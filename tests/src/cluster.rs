@@ -12,6 +12,7 @@ use crate::{
     command::{self, Done, driftless, driftless_at, driftless_of_boot, driftless_without_cgroups},
     network::{Far, Hub},
     part::Part,
+    port::Port,
     processes::Process,
     scratch::Scratch,
     stream::Lines,
@@ -25,6 +26,8 @@ const FAR_PORT: u16 = 7400;
 pub struct Cluster {
     dir: Scratch,
     server: String,
+    /// Where the server is started again if it was killed.
+    port: Option<Port>,
     /// As `--store` has it; none: an embedded one below `dir`.
     store: Option<String>,
     /// The control plane's processes, the server first.
@@ -145,9 +148,12 @@ impl Cluster {
 
     /// Where it was before if it was killed, and on the same store.
     pub fn start_server(&mut self) {
-        let listen = if self.server.is_empty() { "127.0.0.1:0".to_owned() } else { self.server.clone() };
-        let server = self.serve(&listen);
-        self.server = server.address();
+        if self.server.is_empty() {
+            let port = self.port.insert(Port::reserve());
+            self.server = port.address();
+        }
+        let server = self.serve(&self.server);
+        server.address();
         self.parts.push(server);
     }
 
@@ -228,7 +234,7 @@ impl Cluster {
 
     fn empty() -> Self {
         let (dir, environment) = (Scratch::new(), Vec::new());
-        Self { dir, server: String::new(), store: None, parts: Vec::new(), starts: 0, environment }
+        Self { dir, server: String::new(), port: None, store: None, parts: Vec::new(), starts: 0, environment }
     }
 
     fn part(&self, name: &str, arguments: &[&str]) -> Part {

@@ -9,6 +9,7 @@ pub mod history;
 pub mod http;
 pub mod network;
 pub mod part;
+pub mod port;
 pub mod processes;
 pub mod python;
 pub mod root;

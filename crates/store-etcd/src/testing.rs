@@ -1,5 +1,5 @@
-//! Real etcd processes for tests: on free loopback ports, in a temporary directory, killed by pid when dropped (and by
-//! the kernel, should the test's process die before).
+//! Real etcd processes for tests: on loopback ports of their own, in a temporary directory, killed by pid when dropped (and
+//! by the kernel, should the test's process die before).
 //!
 //! A missing etcd fails the test and names the package; nothing is skipped.
 
@@ -7,7 +7,7 @@ pub mod grpc_proxy;
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -17,7 +17,10 @@ use std::{
 use etcd_client::{Client, ConnectOptions, TlsOptions};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    net::TcpSocket,
+    time::{Instant, sleep, timeout},
+};
 
 use crate::Options;
 
@@ -25,8 +28,6 @@ use crate::Options;
 const ETCD: &str = "/usr/bin/etcd";
 /// A loaded machine may take long to start one.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Until a free port was lost to somebody else so often that something is wrong.
-const PORT_TRIES_MAX: usize = 5;
 const POLL: Duration = Duration::from_millis(20);
 
 /// How the members of a cluster are started.
@@ -64,6 +65,8 @@ pub struct Member {
 pub struct Etcd {
     pub members: Vec<Member>,
     setup: Setup,
+    /// The members' ports are nobody else's, whether they run or not.
+    _ports: Vec<TcpSocket>,
     _dir: TempDir,
 }
 
@@ -75,46 +78,28 @@ impl Etcd {
 
     /// So many members, healthy when this returns.
     pub async fn start_with(members: usize, setup: Setup) -> Self {
-        for _ in 0..PORT_TRIES_MAX {
-            let mut etcd = Self::prepare(members, setup.clone());
-            etcd.members.iter_mut().for_each(Member::spawn);
-            if etcd.wait_healthy().await {
-                return etcd;
-            }
+        let mut etcd = Self::prepare(members, setup);
+        etcd.members.iter_mut().for_each(Member::spawn);
+        for index in 0..members {
+            etcd.wait_answers(index).await;
         }
-        panic!("etcd didn't start on {PORT_TRIES_MAX} sets of ports");
+        etcd
     }
 
     fn prepare(members: usize, setup: Setup) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let data = setup.data_dir.clone().unwrap_or_else(|| dir.path().into());
+        let host = setup.host.unwrap_or(Ipv4Addr::LOCALHOST);
+        let ports: Vec<TcpSocket> = (0..2 * members).map(|_| reserve(host)).collect();
+        let address = |port: &TcpSocket| port.local_addr().expect("a bound socket has an address");
         let addresses: Vec<(SocketAddr, SocketAddr)> =
-            free_ports(setup.host.unwrap_or(Ipv4Addr::LOCALHOST), 2 * members)
-                .chunks(2)
-                .map(|p| (p[0], p[1]))
-                .collect();
+            ports.chunks(2).map(|p| (address(&p[0]), address(&p[1]))).collect();
         let peers: Vec<String> = addresses.iter().enumerate().map(|(i, (_, p))| format!("m{i}=http://{p}")).collect();
         let members = addresses.iter().enumerate().map(|(i, (client, peer))| {
             let command = arguments(&format!("m{i}"), *client, *peer, &peers.join(","), &data, &setup);
             Member { command, log: dir.path().join(format!("m{i}.log")), address: *client, process: None }
         });
-        Self { members: members.collect(), setup, _dir: dir }
-    }
-
-    /// All members answer. False where one has exited.
-    async fn wait_healthy(&mut self) -> bool {
-        let deadline = Instant::now() + START_MAX;
-        for index in 0..self.members.len() {
-            while !self.answers(index).await {
-                if self.members[index].has_exited() {
-                    return false;
-                }
-                let log = self.members[index].log_tail();
-                assert!(Instant::now() < deadline, "etcd isn't healthy after {START_MAX:?}:\n{log}");
-                sleep(POLL).await;
-            }
-        }
-        true
+        Self { members: members.collect(), setup, _ports: ports, _dir: dir }
     }
 
     /// Whether that member answers a linearizable read.
@@ -211,7 +196,7 @@ impl Etcd {
         let deadline = Instant::now() + START_MAX;
         while !self.answers(index).await {
             let log = self.members[index].log_tail();
-            assert!(!self.members[index].has_exited(), "etcd exited again:\n{log}");
+            assert!(!self.members[index].has_exited(), "etcd exited:\n{log}");
             assert!(Instant::now() < deadline, "etcd isn't healthy after {START_MAX:?}:\n{log}");
             sleep(POLL).await;
         }
@@ -316,9 +301,11 @@ fn arguments(name: &str, client: SocketAddr, peer: SocketAddr, peers: &str, data
     arguments
 }
 
-/// Ports that were free a moment ago.
-fn free_ports(host: Ipv4Addr, count: usize) -> Vec<SocketAddr> {
-    let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind((host, 0)).expect("a port is free")).collect();
-    listeners.iter().map(|l| l.local_addr().expect("a bound socket has an address")).collect()
+/// A port that the kernel gives to nobody else as long as this lives. Nothing listens, so whoever asks for this very port,
+/// and to use it again, as etcd does, may listen on it, also when it's started once more.
+fn reserve(host: Ipv4Addr) -> TcpSocket {
+    let port = TcpSocket::new_v4().expect("a socket can be made");
+    port.set_reuseaddr(true).expect("a socket can be told so");
+    port.bind(SocketAddr::from((host, 0))).expect("a port is free");
+    port
 }

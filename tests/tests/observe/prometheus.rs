@@ -2,20 +2,19 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
-use driftless_tests::{http, processes::look_until};
+use driftless_tests::{http, port::Port, processes::look_until};
 use serde_json::Value;
 
 const START_MAX: Duration = Duration::from_secs(60);
 
 pub struct Prometheus {
     child: Child,
-    address: String,
+    port: Port,
 }
 
 impl Prometheus {
@@ -32,22 +31,21 @@ scrape_configs:
             targets.join(", ")
         );
         fs::write(&config, text).expect("a file in the temporary directory");
-        // Free a moment ago: it can't be told to take one itself.
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
-        let address = free.to_string();
+        // It can't be told to take any free one itself.
+        let port = Port::reserve();
         let mut command = Command::new("prometheus");
         command
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", dir.join("prometheus").display()))
-            .arg(format!("--web.listen-address={address}"))
+            .arg(format!("--web.listen-address={}", port.address()))
             .arg("--enable-feature=exemplar-storage")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let child = command.spawn().expect("prometheus is installed: make setup-test");
-        let prometheus = Self { child, address };
+        let prometheus = Self { child, port };
         look_until("Prometheus is ready", START_MAX, || {
-            http::fetch(&prometheus.address, "/-/ready", "*/*").ok().filter(|page| page.code == 200).map(drop)
+            http::fetch(&prometheus.port.address(), "/-/ready", "*/*").ok().filter(|page| page.code == 200).map(drop)
         });
         prometheus
     }
@@ -61,7 +59,7 @@ scrape_configs:
     #[track_caller]
     fn ask(&self, what: &str, query: &str) -> Vec<Value> {
         let path = format!("/api/v1/{what}?query={}", encoded(query));
-        let page = http::fetch(&self.address, &path, "*/*").expect("it answers");
+        let page = http::fetch(&self.port.address(), &path, "*/*").expect("it answers");
         let answer: Value = serde_json::from_str(&page.body).unwrap_or_else(|e| panic!("{e} in {page:?}"));
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"].as_array().cloned().unwrap_or_default()

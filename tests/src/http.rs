@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// A busy machine may take long to answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The status code of `GET /`, or why there is none.
 pub fn get(port: u16) -> std::io::Result<u16> {

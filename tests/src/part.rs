@@ -53,7 +53,7 @@ impl Part {
         let create = |path: &PathBuf| File::create(path).expect("a file in the temporary directory");
         command.env("DRIFTLESS_METRICS", "127.0.0.1:0").current_dir(dir).stdout(create(&out)).stderr(create(&log));
         let child = command.spawn().expect("the binary can be started");
-        let process = Process::find(i32::try_from(child.id()).expect("a pid fits")).expect("it was just started");
+        let process = Process::of_child(&child);
         Self { name: name.to_owned(), child, process, out, log }
     }
 

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    process::Child,
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -24,11 +25,20 @@ pub struct Process {
 impl Process {
     /// None where there is no such process, or only its remains.
     pub fn find(pid: i32) -> Option<Self> {
+        Self::with_state(pid).filter(|(_, state)| !matches!(state.as_str(), "Z" | "X")).map(|(process, _)| process)
+    }
+
+    /// One that wasn't waited for yet, which has an entry though it may have ended by now.
+    pub fn of_child(child: &Child) -> Self {
+        let pid = i32::try_from(child.id()).expect("a pid fits");
+        Self::with_state(pid).expect("a child that wasn't waited for is there").0
+    }
+
+    fn with_state(pid: i32) -> Option<(Self, String)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-        let gone = matches!(*fields.first()?, "Z" | "X");
         let started = fields.get(19)?.parse().ok()?;
-        (!gone).then_some(Self { pid, started })
+        Some((Self { pid, started }, (*fields.first()?).to_owned()))
     }
 
     pub fn is_alive(self) -> bool {

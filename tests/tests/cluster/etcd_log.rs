@@ -13,29 +13,29 @@ use tokio::time::timeout;
 use crate::recorder::digest;
 
 const PREFIX: &str = "driftless/";
+/// A key that nobody else knows. What was committed before it's written has been told, and whole, once it is told.
+const MARK: &str = "driftless/end-of-the-log";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Every commit from the first on; nothing may have been compacted.
 pub async fn read(etcd: &Etcd) -> Vec<Commit> {
     let mut client = client(etcd).await;
-    let head = client.get(format!("{PREFIX}w/head"), None).await.expect("etcd answers");
-    let last = head.kvs().first().expect("something was committed").mod_revision();
+    let mark = client.put(MARK, "", None).await.expect("etcd answers");
+    let end = mark.header().expect("an answer has a header").revision();
     let options = WatchOptions::new().with_prefix().with_start_revision(1).with_fragment();
     let mut watch = client.watch(PREFIX, Some(options)).await.expect("etcd answers");
     let mut commits: BTreeMap<i64, Commit> = BTreeMap::new();
     let mut at = 0;
-    while at < last {
+    while at < end {
         let message = timeout(PATIENCE, watch.message()).await.expect("the log comes in time");
         let message = message.expect("the log can be read").expect("the log doesn't end");
         assert!(!message.canceled(), "the log is gone: {}", message.cancel_reason());
         for event in message.events() {
             at = at.max(event.kv().map_or(0, |kv| kv.mod_revision()));
-            take(&mut commits, event);
+            if at < end {
+                take(&mut commits, event);
+            }
         }
-    }
-    // A fragment may end within the last transaction, whose other keys come before `head` or after.
-    while let Ok(Ok(Some(message))) = timeout(Duration::from_millis(200), watch.message()).await {
-        message.events().iter().for_each(|event| take(&mut commits, event));
     }
     let told = |commit: &Commit| commit.announced.is_some() || !commit.changes.is_empty();
     commits.into_values().filter(told).collect()

@@ -12,7 +12,6 @@ use store::WatchItem;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    etcd_log,
     recorder::wish,
     tail::{follow, told},
     world::{Shape, World, report},
@@ -21,7 +20,7 @@ use crate::{
 const WATCHES: usize = 1_000;
 const CONNECTIONS: usize = 10;
 const WRITES: usize = 90;
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 struct Watcher {
@@ -104,7 +103,7 @@ async fn a_thousand_watches_go_on_at_another_server() {
         Stream { name: format!("watch {n}"), prefix: format!("{}/", kinds::service::KIND), told }
     };
     let streams: Vec<Stream> = watchers.iter().enumerate().map(stream).collect();
-    let checked = world.check_with(etcd_log::read(&world.etcd).await, streams);
+    let checked = world.check_with(streams).await;
     assert_eq!(checked.snapshots, WATCHES, "each was answered by one snapshot, and then resumed");
     assert!(checked.told >= WATCHES * WRITES / 2, "{checked:?}");
 }

@@ -8,7 +8,7 @@ use std::{
 
 use driftless_tests::{
     command::{binary, driftless},
-    history::{Checked, History},
+    history::{Checked, History, Stream},
     network::Far,
     part::Part,
     scratch::Scratch,
@@ -191,17 +191,15 @@ impl World {
 
     /// Holds all that was recorded against etcd's log.
     pub async fn check(&self, tails: Vec<Tail>) -> Checked {
-        let commits = etcd_log::read(&self.etcd).await;
+        // The log is read last: whatever was told is in it, though others write on.
         let streams = tails.into_iter().map(Tail::into_stream).collect();
-        self.check_with(commits, streams)
+        self.check_with(streams).await
     }
 
-    pub fn check_with(
-        &self,
-        commits: Vec<driftless_tests::history::Commit>,
-        streams: Vec<driftless_tests::history::Stream>,
-    ) -> Checked {
-        let history = History { commits, operations: self.recorder.take(), streams };
+    pub async fn check_with(&self, streams: Vec<Stream>) -> Checked {
+        let operations = self.recorder.take();
+        let commits = etcd_log::read(&self.etcd).await;
+        let history = History { commits, operations, streams };
         let checked = history.check().unwrap_or_else(|violations| {
             let shown: Vec<String> = violations.iter().take(20).map(ToString::to_string).collect();
             panic!("{} violations of the history:\n{}", violations.len(), shown.join("\n"))

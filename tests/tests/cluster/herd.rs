@@ -68,9 +68,22 @@ impl Between for Snapshots {
     }
 }
 
-/// Requests that etcd has answered since it started, by method.
-fn requests(etcd: &str) -> BTreeMap<String, u64> {
-    let Ok(page) = http::page(etcd, "/metrics") else { return BTreeMap::new() };
+/// What etcd had counted at some moment between the two.
+struct Counted {
+    asked: Instant,
+    answered: Instant,
+    /// Requests since it started, by method.
+    requests: BTreeMap<String, u64>,
+}
+
+/// None where it doesn't answer just now.
+fn count(etcd: &str) -> Option<Counted> {
+    let asked = Instant::now();
+    let page = http::page(etcd, "/metrics").ok()?;
+    Some(Counted { asked, answered: Instant::now(), requests: requests(&page) })
+}
+
+fn requests(page: &str) -> BTreeMap<String, u64> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for line in page.lines().filter(|line| line.starts_with("grpc_server_started_total{")) {
         let method = line.split("grpc_method=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or_default();
@@ -82,20 +95,21 @@ fn requests(etcd: &str) -> BTreeMap<String, u64> {
 }
 
 /// Looks at etcd's counters until it's told to stop.
-fn watch_rate(etcd: &str, stop: &mpsc::Receiver<()>) -> Vec<(Instant, BTreeMap<String, u64>)> {
+fn watch_rate(etcd: &str, stop: &mpsc::Receiver<()>) -> Vec<Counted> {
     let mut looks = Vec::new();
     while stop.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
-        looks.push((Instant::now(), requests(etcd)));
+        looks.extend(count(etcd));
     }
     looks
 }
 
-/// What was asked in each second after a look.
-fn rates(looks: &[(Instant, BTreeMap<String, u64>)]) -> Vec<u64> {
-    let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
-    let within = |(at, counts): &(Instant, BTreeMap<String, u64>)| {
-        let later = looks.iter().rfind(|(t, _)| t.saturating_duration_since(*at) <= Duration::from_secs(1));
-        later.map_or(0, |(_, later)| sum(later).saturating_sub(sum(counts)))
+/// What was asked within a second after each look, however long the looks themselves took.
+fn rates(looks: &[Counted]) -> Vec<u64> {
+    let sum = |look: &Counted| look.requests.values().sum::<u64>();
+    let within = |look: &Counted| {
+        let end = look.asked + Duration::from_secs(1);
+        let later = looks.iter().rfind(|later| later.answered <= end);
+        later.map_or(0, |later| sum(later).saturating_sub(sum(look)))
     };
     looks.iter().map(within).collect()
 }
@@ -149,7 +163,7 @@ async fn restarted_as_one_with_five_thousand_resources_they_do_not_storm() {
     });
     stop.send(()).expect("it looks");
     let asked = looking.await.expect("it doesn't panic");
-    let (rates, all) = (rates(&asked), asked.last().map(|(_, all)| all.clone()).unwrap_or_default());
+    let (rates, all) = (rates(&asked), asked.last().map(|look| look.requests.clone()).unwrap_or_default());
     let most = rates.iter().copied().max().unwrap_or_default();
     println!("etcd was asked: {all:?}; at most {most} in a second; second by second:");
     println!("{:?}", rates.iter().step_by(10).collect::<Vec<_>>());
@@ -161,7 +175,8 @@ async fn restarted_as_one_with_five_thousand_resources_they_do_not_storm() {
         println!("{name}: whole snapshots by watch {:?}", told.values().map(|(whole, _)| whole).collect::<Vec<_>>());
         assert!(!told.is_empty(), "{name} watches through its proxy");
         for (whole, shards) in told.values() {
-            assert_eq!(*whole, 1, "a watch of {name} was told everything more than once");
+            // One that goes on where another broke off isn't told everything at all.
+            assert!(*whole <= 1, "a watch of {name} was told everything more than once");
             // Shards that are added later come by themselves; once more only where they were let go meanwhile.
             assert!(shards.values().all(|times| *times <= 2), "{name} was told of a shard again and again: {shards:?}");
         }

@@ -6,6 +6,7 @@
 
 mod clients;
 mod etcd_log;
+mod going;
 mod herd;
 mod killed;
 mod lies;

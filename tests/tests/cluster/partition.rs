@@ -3,10 +3,7 @@
 //! and writes go on soon wherever a quorum can be reached.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,22 +14,23 @@ use driftless_tests::{
 use model::Key;
 use store::{Error, Store};
 use store_etcd::testing::Setup;
-use tokio::task::JoinHandle;
 use wire::Remote;
 
 use crate::{
+    going::Going,
     paused,
     recorder::{Recorder, Wish, wish},
     state::{claim, converged, owner, settled, shard_of},
     world::{Shape, World, report},
 };
 
-const SERVICES: usize = 24;
+/// So many that any third of the shards has some of them, whatever their uids.
+const SERVICES: usize = 48;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What is asked for.
 const RESUME_MAX: Duration = Duration::from_secs(3);
 /// A call's deadline, and what a busy machine takes to say so.
-const ANSWER_MAX: Duration = Duration::from_secs(6);
+const ANSWER_MAX: Duration = Duration::from_secs(8);
 /// Refusals that each writer is to hear while there is no quorum.
 const REFUSALS: usize = 3;
 /// Of what is recorded, so that it means something that nothing is wrong with it: acknowledged writes, and reads.
@@ -49,29 +47,21 @@ fn nothing_acknowledged_is_lost_when_etcd_or_the_way_to_it_is() {
 /// A client that writes without a pause, whatever is answered.
 struct Writer {
     name: &'static str,
-    stopped: Arc<AtomicBool>,
-    task: JoinHandle<()>,
+    going: Going,
 }
 
 impl Writer {
     fn start(name: &'static str, recorder: Arc<Recorder>, remote: Arc<Remote>, wishes: Vec<Wish>) -> Self {
-        let stopped = Arc::new(AtomicBool::new(false));
-        let until = stopped.clone();
-        let task = tokio::spawn(async move {
-            for wish in wishes.iter().cycle().take_while(|_| !until.load(Ordering::Relaxed)) {
+        let going = Going::start(move |n| {
+            let (recorder, remote, wish) = (recorder.clone(), remote.clone(), wishes[n % wishes.len()].clone());
+            async move {
                 // Recorded, whichever way it went.
-                let _ = recorder.apply(name, &remote, std::slice::from_ref(wish)).await;
+                let _ = recorder.apply(name, &remote, &[wish]).await;
                 let _ = recorder.list(name, &remote).await;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
-        Self { name, stopped, task }
-    }
-
-    /// Nothing that it asked for is left without an answer on record.
-    async fn stop(self) {
-        self.stopped.store(true, Ordering::Relaxed);
-        self.task.await.expect("it ends");
+        Self { name, going }
     }
 }
 
@@ -136,7 +126,7 @@ async fn run(far: Far) {
     coordination.until("it rejoins", PATIENCE, |s| settled(s, 3)).await;
     recorded_enough(&world).await;
     for writer in writers {
-        writer.stop().await;
+        writer.going.stop().await;
     }
     assert!(claim(&coordination.now(), &shard).epoch > claim(&before, &shard).epoch, "it changed hands");
     paused::replay(&world.client_from(1), &coordination.now(), &before, &shard, &key).await;

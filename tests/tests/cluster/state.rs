@@ -59,6 +59,12 @@ pub fn shares(state: &v1::Coordination) -> BTreeMap<String, usize> {
     shares
 }
 
+/// The sessions of the controllers of that name.
+pub fn sessions(state: &v1::Coordination, name: &str) -> BTreeSet<String> {
+    let ours = state.members.iter().filter(|member| member.role == "controller" && member.name == name);
+    ours.map(|member| member.session.clone()).collect()
+}
+
 /// So many controllers, each with its share, and nothing left to move.
 pub fn settled(state: &v1::Coordination, controllers: usize) -> Option<BTreeMap<String, usize>> {
     let shares = shares(state);

@@ -23,6 +23,8 @@ const REDIAL: Duration = Duration::from_millis(10);
 pub struct Event {
     pub at: Duration,
     pub revision: i64,
+    /// The revision up to which it was told, with whatever else changed until then.
+    pub told: i64,
     pub key: Key,
     /// None: gone.
     pub resource: Option<v1::Resource>,
@@ -221,7 +223,7 @@ impl Seen {
             }
             WatchItem::Changes(group) => {
                 for change in group.changes {
-                    self.change(at, change);
+                    self.change(at, group.to.0, change);
                 }
                 self.at = group.to.0;
             }
@@ -230,17 +232,17 @@ impl Seen {
         }
     }
 
-    fn change(&mut self, at: Duration, change: store::Change) {
+    fn change(&mut self, at: Duration, told: i64, change: store::Change) {
         match change {
             store::Change::Put(object) => {
                 let resource = object.resource().expect("decodes");
                 self.world.insert(object.key.clone(), resource.clone());
                 let (key, revision) = (object.key, object.revision.0);
-                self.events.push(Event { at, revision, key, resource: Some(resource) });
+                self.events.push(Event { at, revision, told, key, resource: Some(resource) });
             }
             store::Change::Deleted { key, revision, .. } => {
                 self.world.remove(&key);
-                self.events.push(Event { at, revision: revision.0, key, resource: None });
+                self.events.push(Event { at, revision: revision.0, told, key, resource: None });
             }
         }
     }

@@ -9,13 +9,11 @@ use crate::{Cluster, Lines, cluster::Instance};
 #[derive(Default)]
 pub struct Records {
     pub instances: BTreeMap<String, Instance>,
-    pub started: bool,
 }
 
 impl Records {
     pub fn take(&mut self, line: &str) {
         let event: Value = serde_json::from_str(line).expect("a JSON line");
-        self.started = true;
         match event["event"].as_str() {
             Some("put") => {
                 let instance = Instance::of(&event["resource"]);

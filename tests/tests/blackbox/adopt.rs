@@ -21,7 +21,7 @@ fn transitions(cluster: &Cluster) -> Vec<String> {
 #[test]
 fn instances_outlive_a_killed_control_plane_and_are_adopted() {
     let mut cluster = Cluster::start();
-    cluster.apply_with(manifests::web("web", 3).as_bytes(), &["--wait", "--timeout", "30s"]).ok();
+    cluster.apply_with(manifests::web("web", 3).as_bytes(), &["--wait", "--timeout", "60s"]).ok();
     let before = cluster.instances("web");
     let transitions_before = transitions(&cluster);
     assert!(!transitions_before.is_empty());
@@ -33,10 +33,10 @@ fn instances_outlive_a_killed_control_plane_and_are_adopted() {
     let processes: Vec<_> = before.iter().map(|i| cluster.process_of(i)).collect();
 
     cluster.start_again();
-    cluster.wait_ready("web", "10s");
+    cluster.wait_ready("web", "60s");
     // A write of the new control plane's proves that it acts again, on what it found.
     cluster.run(&["scale", "service", "web", "--replicas", "4"]).ok();
-    cluster.wait_ready("web", "20s");
+    cluster.wait_ready("web", "60s");
     assert!(processes.iter().all(|p| p.is_alive()), "nothing was restarted");
     let after: Vec<Instance> =
         cluster.instances("web").into_iter().filter(|i| before.iter().any(|b| b.name == i.name)).collect();
@@ -58,9 +58,9 @@ fn a_control_plane_that_is_stopped_politely_ends_at_once_and_leaves_instances_al
     assert!(!end.contains("WARN") && !end.contains("ERROR"), "a normal end is nothing to warn of: {end}");
     assert!(processes.iter().all(|p| p.is_alive()));
     cluster.start_again();
-    cluster.wait_ready("calm", "10s");
+    cluster.wait_ready("calm", "60s");
     assert_eq!(cluster.instances("calm"), before);
     // What it stops it stops for good.
-    cluster.run(&["delete", "service", "calm", "--timeout", "15s"]).ok();
+    cluster.run(&["delete", "service", "calm", "--timeout", "60s"]).ok();
     processes.iter().for_each(|p| p.wait_gone(Duration::from_secs(1)));
 }

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use driftless_tests::{Cluster, cluster::condition, command};
+use driftless_tests::{Cluster, cluster::condition, command, processes::look_until};
 use serde_json::Value;
 
 use crate::manifests;
 
+/// Until it has crashed often enough.
+const LOOPS_MAX: Duration = Duration::from_secs(60);
 const SAID_MAX: Duration = Duration::from_secs(3);
 /// How long the noise is measured, and how many writes it may make: a start that fails costs two to three, and the
 /// backoff leaves room for five starts.
@@ -39,7 +41,7 @@ fn a_bad_command_is_told_in_words_without_noise_and_a_fixed_manifest_heals_it() 
     }
     assert!(writes <= NOISE_MAX, "{writes} writes in {NOISE_TIME:?}");
 
-    cluster.apply_with(manifests::sleeper("web", 2, "v2").as_bytes(), &["--wait", "--timeout", "20s"]).ok();
+    cluster.apply_with(manifests::sleeper("web", 2, "v2").as_bytes(), &["--wait", "--timeout", "60s"]).ok();
     assert!(cluster.instances("web").iter().all(|i| i.version == "v2" && i.ready));
 }
 
@@ -67,9 +69,10 @@ fn a_crash_loop_is_never_waited_for_with_success_and_its_status_comes_to_rest() 
     let waited = command::run(apply, manifest.as_bytes()).exits(5);
     assert!(!waited.stdout.contains("ready"), "{}", waited.stdout);
     cluster.run(&["wait", "service", "web", "--timeout", "2s"]).exits(5);
-    let looping =
-        || cluster.run(&["get", "instances", "-o", "json"]).ok().json()["items"][0]["status"]["failures"].as_i64();
-    assert!(looping().is_some_and(|failures| failures >= 2), "{:?}", looping());
+    look_until("it's found to loop", LOOPS_MAX, || {
+        let instances = cluster.run(&["get", "instances", "-o", "json"]).ok().json();
+        (instances["items"][0]["status"]["failures"].as_i64() >= Some(2)).then_some(())
+    });
 
     // It was ready for a moment at its first two starts, and never again.
     let ready = services.ready().into_iter().filter(|line| {

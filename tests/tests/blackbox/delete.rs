@@ -23,8 +23,8 @@ fn sleepers(cluster: &Cluster) -> Vec<processes::Process> {
 #[test]
 fn every_process_of_the_tree_is_gone_and_nothing_is_left_but_logs() {
     let cluster = Cluster::start();
-    cluster.apply_with(manifests::command("tree", 1, "v1", STUBBORN).as_bytes(), &["--wait", "--timeout", "20s"]).ok();
-    let tree = look_until("the tree grows", Duration::from_secs(10), || {
+    cluster.apply_with(manifests::command("tree", 1, "v1", STUBBORN).as_bytes(), &["--wait", "--timeout", "60s"]).ok();
+    let tree = look_until("the tree grows", Duration::from_secs(30), || {
         let found = sleepers(&cluster);
         let sleeps = |p: &processes::Process| {
             std::fs::read_to_string(format!("/proc/{}/comm", p.pid)).is_ok_and(|c| c.trim() == "sleep")
@@ -33,7 +33,7 @@ fn every_process_of_the_tree_is_gone_and_nothing_is_left_but_logs() {
     });
     let uid = cluster.instances("tree")[0].uid.clone();
 
-    cluster.run(&["delete", "service", "tree", "--timeout", "20s"]).ok();
+    cluster.run(&["delete", "service", "tree", "--timeout", "60s"]).ok();
     assert!(tree.iter().all(|p| !p.is_alive()), "{:?}", tree.iter().filter(|p| p.is_alive()).collect::<Vec<_>>());
     assert!(sleepers(&cluster).is_empty());
     cluster.run(&["get", "service", "tree"]).exits(3);

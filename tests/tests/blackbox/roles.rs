@@ -17,16 +17,16 @@ fn main_job(mut cluster: Cluster) {
 
     let events = cluster.stream(&["get", "instances", "-w", "-o", "json"]);
     cluster.process_of(&before[0]).signal(Signal::KILL);
-    events.until_json("it is started again", Duration::from_secs(10), |e| {
+    events.until_json("it is started again", Duration::from_secs(60), |e| {
         let restarted = e["resource"]["status"]["restarts"] == 1;
         (restarted && e["resource"]["status"]["ready"] == true).then_some(())
     });
-    cluster.wait_ready("web", "10s");
+    cluster.wait_ready("web", "60s");
     cluster.run(&["scale", "service", "web", "--replicas", "5"]).ok();
-    cluster.wait_ready("web", "20s");
+    cluster.wait_ready("web", "60s");
     let logs = cluster.run(&["logs", &before[1].name]).ok().stdout;
     assert!(logs.contains("GET / HTTP"), "{logs}");
-    cluster.run(&["delete", "service", "web", "--timeout", "20s"]).ok();
+    cluster.run(&["delete", "service", "web", "--timeout", "60s"]).ok();
     let named = cluster.run(&["history", "service", "web"]).ok().stdout;
     assert!(named.contains("create") && named.contains("bind"), "the history outlives what it tells of:\n{named}");
     assert!(cluster.processes().iter().all(|p| p.is_alive()), "{}", cluster.log());

@@ -15,12 +15,13 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// Everything that runs for instances, without their supervisors: as `/proc` knows it, not as anybody reports it.
 fn workers(cluster: &Cluster) -> BTreeSet<i32> {
     let below = processes::below(&cluster.data_dir().join("node/instances"));
-    below.into_iter().map(|process| process.pid).filter(|pid| !is_supervisor(*pid)).collect()
+    below.into_iter().map(|process| process.pid).filter(|pid| is_worker(*pid)).collect()
 }
 
-fn is_supervisor(pid: i32) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.starts_with("driftless-super")
+/// Not what has ended since it was found, either: it may have been a supervisor.
+fn is_worker(pid: i32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.is_ok_and(|name| !name.starts_with("driftless-super"))
 }
 
 fn reported(cluster: &Cluster, service: &str) -> BTreeSet<i32> {

@@ -55,12 +55,14 @@ start_engine() { # DIR DRIVER
     dockerd --data-root "$1/$2" --exec-root "$1/exec-$2" --pidfile "$1/pid" --host "$DOCKER_HOST" \
         --storage-driver "$2" --cgroup-parent "/driftless-$TAG" --log-level warn > "$1/log" 2>&1 &
     local engine=$! _
-    for _ in $(seq 300); do
+    for _ in $(seq 600); do
         if engine_answers; then return 0; fi
         kill -0 "$engine" 2> /dev/null || return 1
         sleep 0.1
     done
+    # The next one wants its socket, and its pid file gone.
     kill "$engine"
+    wait "$engine" || true
     return 1
 }
 

@@ -26,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Of passes that found nothing, until nothing is there: a process may be born behind the one that goes over them, and its
 /// parent may end before it's come to.
 const QUIET_PASSES: u32 = 2;
+/// The same where each pass missed something: on a busy machine others come and go all the time. One of ours that hops from
+/// process to process is caught by the chase after one of so many, if not by the pass.
+const MISSED_PASSES: u32 = 50;
 /// Looks at whatever was born last, after a pass that missed something. A few milliseconds.
 const CHASE_LOOKS: u32 = 100;
 
@@ -47,10 +50,12 @@ impl<M: Fn(&[u8]) -> bool> Traces<M> {
 /// How many processes were killed; none where some are still there, or may be.
 pub fn kill_all(traces: &Traces<impl Fn(&[u8]) -> bool>) -> Option<usize> {
     let mut search = Search { traces, strangers: HashMap::new(), killed: HashSet::new() };
-    let mut quiet = 0;
+    let (mut quiet, mut without) = (0, 0);
     for _ in 0..PASSES_MAX {
-        quiet = if search.pass() { quiet + 1 } else { 0 };
-        if quiet == QUIET_PASSES {
+        let pass = search.pass();
+        quiet = if pass == Pass::Quiet { quiet + 1 } else { 0 };
+        without = if pass == Pass::Found { 0 } else { without + 1 };
+        if quiet == QUIET_PASSES || without == MISSED_PASSES {
             return Some(search.killed.len());
         }
         if let Some(group) = &traces.cgroup {
@@ -68,9 +73,18 @@ struct Search<'a, M> {
     killed: HashSet<(i32, u64)>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Something of ours was there.
+    Found,
+    /// Nothing was seen to be, but something might have been.
+    Missed,
+    Quiet,
+}
+
 impl<M: Fn(&[u8]) -> bool> Search<'_, M> {
-    /// Kills what it finds; true where there was nothing, and nothing that it might have been.
-    fn pass(&mut self) -> bool {
+    /// Kills what it finds.
+    fn pass(&mut self) -> Pass {
         let mut table = HashMap::new();
         let mut found: HashSet<i32> = self.traces.cgroup.as_deref().map(cgroup::members).unwrap_or_default();
         let mut missed = false;
@@ -88,19 +102,18 @@ impl<M: Fn(&[u8]) -> bool> Search<'_, M> {
         descend(&mut found, &table);
         let left: Vec<(i32, Stat)> = found.into_iter().filter_map(|pid| Some((pid, *table.get(&pid)?))).collect();
         left.iter().for_each(|(pid, stat)| self.kill(*pid, *stat));
-        if missed {
-            self.chase();
+        let caught = missed && self.chase();
+        match (left.is_empty() && !caught, missed) {
+            (false, _) => Pass::Found,
+            (true, true) => Pass::Missed,
+            (true, false) => Pass::Quiet,
         }
-        left.is_empty() && !missed
     }
 
-    /// What was missed may be another one each time that it's come to: only who looks at nothing else keeps pace.
-    fn chase(&mut self) {
-        for _ in 0..CHASE_LOOKS {
-            if last_born().is_some_and(|pid| self.look_at(pid).1 == Look::Ours) {
-                return;
-            }
-        }
+    /// What was missed may be another one each time that it's come to: only who looks at nothing else keeps pace. True where
+    /// it was caught.
+    fn chase(&mut self) -> bool {
+        (0..CHASE_LOOKS).any(|_| last_born().is_some_and(|pid| self.look_at(pid).1 == Look::Ours))
     }
 
     /// Killed at once where it's ours: it may be on its way to be another one.
@@ -109,6 +122,10 @@ impl<M: Fn(&[u8]) -> bool> Search<'_, M> {
         let Some(stat) = identity::stat(pid).filter(|stat| !stat.zombie) else { return (None, self.gone(pid)) };
         if self.strangers.get(&pid) == Some(&stat.start) {
             return (Some(stat), Look::Others);
+        }
+        // On its way out it loses its environment first, and then all else that it holds.
+        if self.killed.contains(&(pid, stat.start)) {
+            return (Some(stat), Look::Ours);
         }
         let look = match whose(pid, &self.traces.is_mark) {
             Whose::Ours => {

@@ -71,6 +71,29 @@ fn what_goes_on_without_its_first_thread_is_found() {
     program.until(|pid| identity::stat(pid).is_none_or(|stat| stat.zombie));
 }
 
+/// As others do all the time on a busy machine, who can't be told from ours by the time that they're gone.
+#[test]
+fn strangers_that_come_and_go_do_not_keep_anything_from_being_found_to_be_gone() {
+    let hopping = Program::new("DRIFTLESS_RUN=reap-stranger.1", "python3", &["-c", HOPPING]);
+    hopping.until(|pid| identity::stat(pid).is_none_or(|stat| stat.zombie));
+    let program = Program::new("DRIFTLESS_RUN=reap-beside.1", "sleep", &["600"]);
+    assert_eq!(program.kill_all(), Some(1));
+    assert!(hopping.kill_all().is_some_and(|killed| killed > 0), "it went on all the time");
+}
+
+/// It's there until it has ended, whatever can be read of it.
+#[test]
+fn what_was_killed_is_looked_for_until_it_has_ended() {
+    let program = Program::new("DRIFTLESS_RUN=reap-killed.1", "env", &["-i", "sleep", "600"]);
+    program.until(|_| program.whose() == Whose::Nobodys);
+    let traces = Traces::marked(|_: &[u8]| false);
+    let mut search = Search { traces: &traces, strangers: HashMap::new(), killed: HashSet::new() };
+    assert_eq!(search.look_at(program.pid()).1, Look::Others);
+    let start = identity::stat(program.pid()).unwrap().start;
+    search.killed.insert((program.pid(), start));
+    assert_eq!(search.look_at(program.pid()).1, Look::Ours);
+}
+
 #[test]
 fn what_has_no_environment_is_nobodys() {
     let program = Program::new("DRIFTLESS_RUN=reap-none.1", "env", &["-i", "sleep", "600"]);
@@ -83,15 +106,16 @@ fn what_has_no_environment_is_nobodys() {
 }
 
 /// Each lives for a moment only, and is gone by the time that it could be looked at.
+const HOPPING: &str = "import os, signal, time\n\
+                       signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n\
+                       end = time.time() + 60\n\
+                       while time.time() < end:\n\
+                       \x20   if os.fork(): os._exit(0)\n";
+
 #[test]
 fn what_hops_from_process_to_process_does_not_get_away() {
-    let text = "import os, signal, time\n\
-                signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n\
-                end = time.time() + 60\n\
-                while time.time() < end:\n\
-                \x20   if os.fork(): os._exit(0)\n";
     for _ in 0..5 {
-        let program = Program::new("DRIFTLESS_RUN=reap-hopping.1", "python3", &["-c", text]);
+        let program = Program::new("DRIFTLESS_RUN=reap-hopping.1", "python3", &["-c", HOPPING]);
         program.until(|pid| identity::stat(pid).is_none_or(|stat| stat.zombie));
         assert!(program.kill_all().is_some_and(|killed| killed > 0));
         // Seen by chance only, so it's looked for several times.

@@ -40,6 +40,8 @@ impl Default for Retention {
 const CHUNK_BYTES: usize = 64 * 1024;
 /// How soon a follower sees what was written.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
+/// For files that are rotated time and again; some microseconds each.
+const LOOKS_MAX: u32 = 100;
 
 /// One run's log, and with `follow` what comes, also of later runs, until the instance is gone. First it says where it
 /// begins, in a piece without data.
@@ -134,8 +136,7 @@ impl Reader {
         // Newest first: log, log.1, ..
         let mut files: Vec<File> = Vec::new();
         let mut wanted = part.tail;
-        for n in numbers(&dir) {
-            let Ok(mut file) = File::open(name(&dir, "log", n)) else { continue };
+        for (n, mut file) in opened(&dir).unwrap_or_default() {
             let mut more = true;
             if let Some(lines) = wanted {
                 let found = seek_lines(&mut file, lines).unwrap_or(0);
@@ -224,7 +225,7 @@ fn name(dir: &Path, kind: &str, n: u32) -> PathBuf {
 fn newer_than(file: &File, dir: &Path) -> io::Result<Vec<File>> {
     let inode = file.metadata()?.ino();
     let mut newer = Vec::new();
-    for file in numbers(dir).filter_map(|n| File::open(name(dir, "log", n)).ok()) {
+    for (_, file) in opened(dir)? {
         if file.metadata()?.ino() == inode {
             return Ok(newer);
         }
@@ -232,6 +233,32 @@ fn newer_than(file: &File, dir: &Path) -> io::Result<Vec<File>> {
     }
     // It was rotated away altogether: everything that is left is newer.
     Ok(newer)
+}
+
+/// The files of a run by number, newest first, each once. Where they are rotated meanwhile, it's looked again.
+fn opened(dir: &Path) -> io::Result<Vec<(u32, File)>> {
+    let mut files = Vec::new();
+    for _ in 0..LOOKS_MAX {
+        files = opened_once(dir)?;
+        // It's held, so no other file has its number.
+        let newest = files.first().filter(|(n, ..)| *n == 0).map(|(_, inode, _)| *inode);
+        if newest == fs::metadata(name(dir, "log", 0)).ok().map(|m| m.ino()) {
+            break;
+        }
+    }
+    Ok(files.into_iter().map(|(n, _, file)| (n, file)).collect())
+}
+
+/// With their inodes. One that was given the next number is come to again.
+fn opened_once(dir: &Path) -> io::Result<Vec<(u32, u64, File)>> {
+    let mut files: Vec<(u32, u64, File)> = Vec::new();
+    for n in numbers(dir) {
+        let Ok(file) = File::open(name(dir, "log", n)) else { continue };
+        let inode = file.metadata()?.ino();
+        files.retain(|(_, seen, _)| *seen != inode);
+        files.push((n, inode, file));
+    }
+    Ok(files)
 }
 
 /// Goes to where the last `lines` lines begin; returns how many there are, at most that many.

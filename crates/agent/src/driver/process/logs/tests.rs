@@ -1,4 +1,7 @@
-use std::thread;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use tempfile::TempDir;
 
@@ -26,4 +29,42 @@ fn many_that_go_at_once_let_the_oldest_go_together_without_trouble() {
     });
     assert_eq!(gone.expect("nothing was amiss").len(), MANY);
     assert_eq!(fs::read_dir(data.path().join("logs")).expect("it's there").count(), 3);
+}
+
+/// As a supervisor does of whose program much comes. The newest file says which one it is.
+#[test]
+fn files_that_are_rotated_while_they_are_looked_for_are_found_once_and_in_their_order() {
+    let data = TempDir::new().expect("a temporary directory");
+    let dir = data.path();
+    let over = AtomicBool::new(false);
+    let rotate = || {
+        for number in 0_u64.. {
+            fs::write(name(dir, "new", 0), number.to_string()).expect("there is room");
+            for n in (0..2).rev() {
+                let _ = fs::rename(name(dir, "log", n), name(dir, "log", n + 1));
+            }
+            fs::rename(name(dir, "new", 0), name(dir, "log", 0)).expect("it's there");
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    };
+    let look = || {
+        let read = |(_, mut file): (u32, File)| {
+            let mut text = String::new();
+            file.read_to_string(&mut text).expect("it can be read");
+            text.parse().expect("a number")
+        };
+        let looks: Vec<Vec<u64>> =
+            (0..5_000).map(|_| opened(dir).expect("it can be read").into_iter().map(read).collect()).collect();
+        over.store(true, Ordering::Relaxed);
+        looks
+    };
+    let looks = thread::scope(|scope| {
+        scope.spawn(rotate);
+        look()
+    });
+    assert!(looks.iter().any(|numbers| numbers.len() > 1));
+    let wrong: Vec<_> = looks.iter().filter(|numbers| !numbers.is_sorted_by(|newer, older| newer > older)).collect();
+    assert!(wrong.is_empty(), "{} of {} looks: {:?}", wrong.len(), looks.len(), wrong[0]);
 }

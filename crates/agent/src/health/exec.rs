@@ -13,8 +13,9 @@ use tokio::{io::AsyncReadExt, process::Command};
 
 use crate::{driver::process::checks, template::expand};
 
-/// What the keeper needs beyond the command's time.
-pub const MARGIN: Duration = Duration::from_secs(1);
+/// What the keeper needs beyond the command's time, at most: to start, and to end all that the command began. On a busy machine
+/// that may be a while.
+pub const MARGIN: Duration = Duration::from_secs(5);
 /// Of what the command says, in the message.
 const SAID_BYTES_MAX: u64 = 256;
 /// As the supervisor says that time was up.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
 };
 
 use super::{connect, grpc, http};
@@ -62,11 +62,13 @@ async fn an_endless_answer_is_no_answer() {
 
 #[tokio::test]
 async fn a_closed_port_is_named() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    assert!(connect(port).await.is_ok());
-    drop(listener);
+    // It's held, so that it's nobody else's meanwhile.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
     assert_eq!(connect(port).await.err(), Some(format!("port {port}: Connection refused")));
+    let _listener = socket.listen(1).unwrap();
+    assert!(connect(port).await.is_ok());
 }
 
 #[tokio::test]

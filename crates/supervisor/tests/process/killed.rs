@@ -5,7 +5,10 @@ use std::{
     collections::BTreeSet,
     fmt, fs,
     io::{BufRead, BufReader, Write},
-    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        process::ExitStatusExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -15,7 +18,7 @@ use std::{
     thread,
 };
 
-use agent::driver::{Driver, Found, FoundRun, How, Launch, LogPart, StartError, Stop, process::Process};
+use agent::driver::{Driver, Found, FoundRun, How, Id, Launch, LogPart, StartError, Stop, process::Process};
 use api::v1;
 use futures::StreamExt;
 
@@ -236,7 +239,7 @@ async fn is_brought_to_its_end(world: &World, step: Step) {
 async fn ends(world: &World, driver: &Process, found: Found, step: Step, mark: &str) {
     let mut next = found.memory.run;
     let (id, stopped) = (program(world, 1).id, found.stop);
-    match found.run {
+    match told(driver, &id, found.run).await {
         FoundRun::Running(started) => {
             // It may be about to end.
             let others = |pid: &i32| i64::from(*pid) != started.pid;
@@ -252,7 +255,7 @@ async fn ends(world: &World, driver: &Process, found: Found, step: Step, mark: &
         // The run that never began is the next.
         FoundRun::Never => assert!(!ran(world).contains(&next), "killed at {step}: it began"),
         FoundRun::Broken => panic!("killed at {step}: broken"),
-        FoundRun::Unknown(why) => panic!("killed at {step}: {why}"),
+        FoundRun::Unknown(_) => unreachable!("it's told"),
     }
     if !stopped && next <= RUNS {
         let launch = program(world, next.max(1));
@@ -356,27 +359,58 @@ fn once(world: &World) -> Launch {
     named(launch(template), &program(world, 1).id.uid)
 }
 
+/// Stands in for a supervisor: does what stands in the file beside it.
+const DOOMED: &str = "#!/bin/sh\n. \"${0%/*}/doom\"\n";
+
+/// Once for all, while nothing is being started: what is holds, for a moment, all that is open here, and nobody can run what
+/// somebody may write to.
+fn doomed(dir: &Path) -> PathBuf {
+    let file = dir.join("doomed");
+    fs::write(&file, DOOMED).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    file
+}
+
 /// A supervisor that is killed at that step.
-fn doomed(world: &World, launch: &Launch, step: Step) -> PathBuf {
+fn doom(world: &World, launch: &Launch, step: Step, doomed: &Path) -> PathBuf {
     let run = world.instance(launch).join("runs/1");
     let paths = if step.call == "openat" { &RECORDS[..] } else { &[] };
     let only: String = paths.iter().map(|name| format!(" -P {}", run.join(name).display())).collect();
     let real = env!("CARGO_BIN_EXE_driftless-supervisor");
     // The tracer is a grandchild, so that the supervisor is the agent's child as always.
     let (call, injection, traced) = (step.call, step.injection(), world.path("traced").display().to_string());
-    let text = format!("#!/bin/sh\nexec strace -D -q -o {traced} -e trace={call} -e {injection}{only} {real} \"$@\"\n");
+    let text = format!("exec strace -D -q -o {traced} -e trace={call} -e {injection}{only} {real} \"$@\"\n");
+    fs::write(world.path("doom"), text).unwrap();
     let file = world.path("supervisor");
-    fs::write(&file, text).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(doomed, &file).unwrap();
     file
 }
 
+/// How its tracer says that it ended, which may be a little later.
+async fn was_killed(world: &World) -> bool {
+    let traced = || fs::read_to_string(world.path("traced")).ok().filter(|text| text.ends_with(" +++\n"));
+    until(traced).await.ends_with("+++ killed by SIGKILL +++\n")
+}
+
+/// What becomes of it: who is being killed lets go of the pipe a moment before all else, and may be seen in that moment.
+async fn over(driver: &Process, id: &Id, mut run: FoundRun) -> FoundRun {
+    loop {
+        run = match told(driver, id, run).await {
+            FoundRun::Running(started) => {
+                ended(started).await;
+                driver.look(id).await.unwrap().1
+            }
+            over => return over,
+        };
+    }
+}
+
 /// Whether its supervisor was killed.
-async fn outlives_its_supervisor(step: Step) -> bool {
+async fn outlives_its_supervisor(step: Step, doomed: &Path) -> bool {
     let mut world = World::new();
     world.log_bytes = 10;
     let launch = once(&world);
-    world.supervisor = Some(doomed(&world, &launch, step));
+    world.supervisor = Some(doom(&world, &launch, step, doomed));
     let driver = world.driver();
     match driver.start(launch.clone()).await {
         Ok(started) => drop(ended(started).await),
@@ -386,16 +420,14 @@ async fn outlives_its_supervisor(step: Step) -> bool {
     drop(driver);
     world.supervisor = None;
     let driver = world.driver();
-    let found = find(&driver).await;
-    let how = match found.run {
+    let how = match over(&driver, &launch.id, find(&driver).await.run).await {
         FoundRun::Never => {
             assert_eq!(ran(&world), Vec::<u64>::new(), "killed at {step}: it ran");
             exit(driver.start(launch.clone()).await.unwrap_or_else(|e| panic!("killed at {step}: {e}"))).await.how
         }
         FoundRun::Broken => driver.clean(&launch.id).await.unwrap().how,
         FoundRun::Exited(exit) => exit.how,
-        FoundRun::Running(_) => panic!("killed at {step}: it runs"),
-        FoundRun::Unknown(why) => panic!("killed at {step}: {why}"),
+        FoundRun::Running(_) | FoundRun::Unknown(_) => unreachable!("it's over"),
     };
     assert!([How::Code(7), How::SupervisorLost].contains(&how), "killed at {step}: {how:?}");
     assert!(
@@ -416,14 +448,16 @@ async fn outlives_its_supervisor(step: Step) -> bool {
     let kept = logs(&world);
     assert_eq!(kept.len(), written.len(), "killed at {step}: {kept:?} is kept of {written:?}");
     nothing_is_left(&world);
-    let killed = fs::read_to_string(world.path("traced")).unwrap().contains("killed by SIGKILL");
+    let killed = was_killed(&world).await;
     assert!(killed || how == How::Code(7), "killed at {step}: nobody was");
     killed
 }
 
 #[test]
 fn a_supervisor_killed_at_each_of_its_steps_doubles_and_leaves_nothing() {
-    let steps = Steps::live(&CALLS_OF_SUPERVISORS, outlives_its_supervisor);
+    let dir = tempfile::tempdir().unwrap();
+    let doomed = doomed(dir.path());
+    let steps = Steps::live(&CALLS_OF_SUPERVISORS, async |step| outlives_its_supervisor(step, &doomed).await);
     println!("killed at {steps} steps");
     assert!(steps > 40, "only {steps} steps were found");
 }

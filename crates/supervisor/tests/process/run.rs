@@ -19,8 +19,13 @@ async fn last_lines_are_found_also_where_the_log_was_just_rotated() {
     let mut world = World::new();
     world.log_bytes = 5;
     let driver = world.driver();
-    let exit = exit(driver.start(script("echo first; sleep 0.1; echo second; exit 3")).await.unwrap()).await;
-    assert_eq!(exit.log_tail, "second");
+    let go = world.path("go").display().to_string();
+    let launch = script(&format!("echo first; while [ ! -e {go} ]; do sleep 0.01; done; echo second; exit 3"));
+    let started = driver.start(launch.clone()).await.unwrap();
+    // Of what is read at once only the first line is rotated away.
+    until(|| world.instance(&launch).join("runs/1/log.1").exists().then_some(())).await;
+    std::fs::write(go, "").unwrap();
+    assert_eq!(exit(started).await.log_tail, "second");
 }
 
 #[tokio::test]

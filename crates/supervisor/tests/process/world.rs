@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -22,8 +23,8 @@ use api::v1;
 use model::{Key, Time};
 use prost::Message;
 
-/// Far more than anything here takes.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Far more than anything here takes, and less than what is started lives by itself.
+pub const PATIENCE: Duration = Duration::from_secs(50);
 
 pub struct World {
     pub dir: PathBuf,
@@ -56,6 +57,7 @@ impl World {
         let supervisor = self.supervisor.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_driftless-supervisor").into());
         let mut config = Config::new(self.path("data"), "n1", supervisor);
         config.log_bytes = self.log_bytes;
+        config.ports = own_ports();
         if !self.cgroups {
             config.cgroups = Cgroups::none();
         }
@@ -85,6 +87,13 @@ impl World {
     pub async fn pid(&self, name: &str) -> i32 {
         self.read(name).await.parse().expect("a pid")
     }
+}
+
+/// Of no other test that runs beside: what was found free may be another's by the time that it's used.
+fn own_ports() -> RangeInclusive<u16> {
+    const PORTS: u16 = 4;
+    let first = 10_000 + u16::try_from(std::process::id() % 2_400).expect("it's small") * PORTS;
+    first..=first + PORTS - 1
 }
 
 /// A shell script of the first run of `web`.
@@ -156,6 +165,16 @@ pub async fn find(driver: &Process) -> Found {
     let mut found = driver.observe().await.expect("the data dir can be read");
     assert_eq!(found.len(), 1);
     found.remove(0)
+}
+
+/// As an agent does: what can't be told yet, since a supervisor is just being born or just ending, is looked at again.
+pub async fn told(driver: &Process, id: &Id, mut run: FoundRun) -> FoundRun {
+    let deadline = Instant::now() + PATIENCE;
+    while let FoundRun::Unknown(why) = run {
+        assert!(Instant::now() < deadline, "unknown: {why}");
+        run = driver.look(id).await.expect("the data dir can be read").1;
+    }
+    run
 }
 
 pub fn running(found: Found) -> Started {

@@ -66,6 +66,14 @@ impl Failure {
         }
     }
 
+    /// Of a call that failed otherwise the time before: the last one may merely have had too little time to say as much.
+    pub fn after(self, before: Option<String>) -> Self {
+        self.map_message(|now| match before {
+            Some(before) if before != now => format!("{now}; the time before: {before}"),
+            _ => now,
+        })
+    }
+
     /// For a call that has no effect worth knowing about.
     pub fn harmless(self) -> Self {
         match self {
@@ -94,6 +102,8 @@ fn of_status(status: &tonic::Status) -> Failure {
         Code::Unavailable if status.source().is_some_and(never_connected) => Failure::NotDone(chain_of(status)),
         // Refused before it is proposed. "leader changed" and "request timed out" come after.
         Code::Unavailable if is("etcdserver: no leader") => Failure::NotDone("it sees no leader, so no quorum".into()),
+        // By the member asked itself, while its leader changes: it told nobody of it.
+        Code::Unknown if is("raft proposal dropped") => Failure::NotDone(said.into()),
         Code::ResourceExhausted if is("database space exceeded") => {
             Failure::Refused(Error::Unavailable(NO_SPACE.into()))
         }

@@ -10,6 +10,7 @@ fn failure(code: Code, message: &str) -> Failure {
 fn only_what_comes_before_the_proposal_counts_as_not_done() {
     assert!(matches!(failure(Code::Unavailable, "etcdserver: no leader"), Failure::NotDone(_)));
     assert!(matches!(failure(Code::ResourceExhausted, "etcdserver: too many requests"), Failure::NotDone(_)));
+    assert!(matches!(failure(Code::Unknown, "raft proposal dropped"), Failure::NotDone(_)));
     for after in ["etcdserver: leader changed", "etcdserver: request timed out", "transport error"] {
         assert!(matches!(failure(Code::Unavailable, after), Failure::Unknown(_)), "{after}");
     }
@@ -23,6 +24,15 @@ fn a_full_etcd_says_what_to_do() {
     for part in ["NOSPACE", "compact", "defrag", "disarm", "--quota-backend-bytes"] {
         assert!(error.to_string().contains(part), "{error}");
     }
+}
+
+#[test]
+fn what_was_said_before_a_last_try_that_took_too_long_is_not_lost() {
+    let (late, why) = (|| Failure::timed_out("reading"), || "invalid peer certificate".to_owned());
+    let told = Failure::Unknown("reading: no answer in time; the time before: invalid peer certificate".into());
+    assert_eq!(late().after(Some(why())), told, "and it's as unknown as ever whether it was done");
+    assert_eq!(late().after(None), late());
+    assert_eq!(Failure::NotDone(why()).after(Some(why())), Failure::NotDone(why()), "but nothing is said twice");
 }
 
 #[test]

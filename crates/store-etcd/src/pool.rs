@@ -136,6 +136,7 @@ impl Pool {
     {
         let deadline = Instant::now() + call_max;
         let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
+        let mut before = None;
         loop {
             let turn = self.turn();
             let until = deadline.min(Instant::now() + attempt_max);
@@ -143,12 +144,16 @@ impl Pool {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => meaning(failure),
             };
+            let was_answered = Instant::now() < until;
             if failure.is_transient() {
                 self.pass_over(turn, &failure);
             }
             let next = Instant::now() + backoff.pause();
-            if !matches!(failure, Failure::NotDone(_)) || next + ATTEMPT_MIN >= deadline {
-                return Err(failure);
+            match failure {
+                Failure::NotDone(why) if next + ATTEMPT_MIN < deadline => {
+                    before = was_answered.then_some(why).or(before)
+                }
+                failure => return Err(failure.after(before)),
             }
             tokio::time::sleep_until(next).await;
         }

@@ -62,6 +62,15 @@ pub struct Release {
     pub key: Key,
     pub uid: String,
     pub revision: Revision,
+    /// Of which machine it speaks; empty where nobody knew.
+    pub machine: String,
+}
+
+impl Release {
+    /// Another machine may have had this node's name, and what it runs is not known here.
+    pub fn is_for(&self, machine: &str) -> bool {
+        self.machine.is_empty() || self.machine == machine
+    }
 }
 
 pub const INSTANCE: &str = "Instance";
@@ -155,7 +164,8 @@ impl Records {
             }
             RELEASE => {
                 let spec: v1::ReleaseSpec = typed(&resource)?;
-                let release = Release { key: object.key, uid: uid.to_string(), revision: object.revision };
+                let (uid, machine) = (uid.to_string(), spec.machine_id);
+                let release = Release { key: object.key, uid, revision: object.revision, machine };
                 let instance: Arc<str> = spec.instance_uid.into();
                 self.releases.insert(instance.clone(), release);
                 Some(instance)

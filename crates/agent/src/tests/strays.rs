@@ -174,6 +174,21 @@ async fn what_was_released_while_the_node_was_away_is_stopped_and_cleared() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_speaks_of_another_machine_is_not_cleared_by_the_one_that_has_its_name_now() {
+    let mut world = World::new();
+    let keys = world.run(&["web-0"]).await;
+    world.kill_agent().await;
+    let machine = world.server.hellos()[0].status.clone().unwrap_or_default().machine_id;
+    world.server.assign(release_of("other", "another machine"));
+    world.server.assign(release_of("mine", &machine));
+    world.start_agent();
+    world.server.until(|server| !server.exists(&release_key("mine"))).await;
+    world.after(60).await;
+    assert!(world.server.exists(&release_key("other")), "nothing is known here of what ran there");
+    assert_eq!(world.sim.running(), keys);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_record_that_vanishes_without_a_word_is_stopped_after_a_complete_list() {
     let world = World::new();
     let keys = world.run(&["web-0", "web-1", "web-2"]).await;

@@ -124,7 +124,13 @@ pub fn release_key(name: &str) -> Key {
 }
 
 pub fn release(name: &str) -> v1::Resource {
+    release_of(name, "")
+}
+
+/// Of what ran on that machine.
+pub fn release_of(name: &str, machine: &str) -> v1::Resource {
     let spec = v1::ReleaseSpec {
+        machine_id: machine.into(),
         node: "n1".into(),
         instance: Some((&key(name)).into()),
         instance_uid: format!("uid-of-{name}"),

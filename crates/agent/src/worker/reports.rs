@@ -106,11 +106,13 @@ impl Worker {
         }
     }
 
-    /// Removes the releases that are done with: nothing is here (any more) of the instances that they name. What fails is
-    /// tried again with the next change or sweep.
+    /// Removes the releases that are done with: nothing is here (any more) of the instances that they name. One that speaks
+    /// of another machine is left to the leader. What fails is tried again with the next change or sweep.
     pub(super) fn clear_releases(&mut self) {
         let Some(link) = self.link.as_ref().filter(|_| !self.clearing) else { return };
-        let done = self.view.records.releases.iter().filter(|(uid, _)| !self.slots.contains_key(*uid));
+        let machine = &self.node.memory.machine_id;
+        let ours = self.view.records.releases.iter().filter(|(_, release)| release.is_for(machine));
+        let done = ours.filter(|(uid, _)| !self.slots.contains_key(*uid));
         let removal = |(_, release): (&Arc<str>, &Release)| Write::Remove {
             key: release.key.clone(),
             uid: release.uid.clone(),

@@ -46,6 +46,8 @@ pub struct Node {
     pub capacity: v1::Capacity,
     pub silent_since: Option<Time>,
     pub ready: bool,
+    /// The identity of its machine's data dir.
+    pub machine_id: String,
     /// What its agent says is not as it should be.
     pub troubles: Vec<v1::Condition>,
 }
@@ -111,6 +113,7 @@ impl Kind for NodeKind {
             drain: spec.drain,
             capacity: status.capacity.unwrap_or_default(),
             silent_since: status.silent_since.as_ref().map(Time::from),
+            machine_id: status.machine_id,
             ready: status.conditions.iter().any(|c| c.r#type == READY && c.status == "True"),
             troubles: status
                 .conditions

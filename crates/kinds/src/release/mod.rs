@@ -1,7 +1,8 @@
 //! Release: tells a node that came back that an instance of its was given up and replaced while it was silent.
 //!
 //! Written in the same transaction that removes the lost Instance's record; named by that instance's uid. The node's
-//! agent stops what it names and removes it; one whose Node was deleted, so that nobody is left to do so, the leader removes.
+//! agent stops what it names and removes it. Only the machine that the instance ran on may do so: one whose Node was deleted,
+//! or is another machine now, so that nobody is left to do it, the leader removes.
 
 use std::{any::Any as StdAny, sync::Arc};
 

@@ -9,7 +9,7 @@ use prost_types::Any;
 use super::{KIND, NODE_GONE, STATUS};
 use crate::{Item, Reconciler, Scope, View, World, any, node, typed};
 
-/// How long one is kept from when its node was found to be gone. An agent whose Node was deleted while it runs registers
+/// How long one is kept from when its node was found to be gone, or to be another machine. An agent whose Node was deleted while it runs registers
 /// again within seconds, and should find it then. A machine that comes back later still stops what it runs, as what nobody
 /// assigned to it any more.
 pub const KEPT: Duration = Duration::from_secs(60);
@@ -46,13 +46,19 @@ impl Reconciler for Releases {
         };
         let said: v1::ReleaseStatus = typed("status", item.status()).unwrap_or_default();
         let gone = said.conditions.iter().find(|c| c.r#type == NODE_GONE && c.status == "True");
-        if view.world.get(&Key::new(node::KIND, "", &release.node)).is_some() {
-            let message = format!("node {} clears it once nothing of the instance is left there", release.node);
-            let status = gone.map(|_| status(item, false, format!("node {} is there again", release.node)));
-            return Decision { next: Next::Settled(Why::new("NodeClears", message)), status };
-        }
-        let words = format!("node {} was deleted: nobody is left to clear it", release.node);
-        let (why, status) = (Why::new("NodeGone", words.clone()), Some(status(item, true, words)));
+        let node = &release.node;
+        let (reason, words) = match Addressee::of(view, release) {
+            Addressee::There => {
+                let message = format!("node {node} clears it once nothing of the instance is left there");
+                let status = gone.map(|_| status(item, false, "NodeIsBack", format!("node {node} is there again")));
+                return Decision { next: Next::Settled(Why::new("NodeClears", message)), status };
+            }
+            Addressee::Deleted => ("NodeGone", format!("node {node} was deleted: nobody is left to clear it")),
+            Addressee::Replaced => {
+                ("OtherMachine", format!("node {node} is another machine now: nobody is left to clear it"))
+            }
+        };
+        let (why, status) = (Why::new(reason, words.clone()), Some(status(item, true, reason, words)));
         let since = gone.and_then(|c| c.last_transition_time.as_ref()).map_or(view.now, Time::from);
         let kept_until = since.plus(KEPT);
         if view.now < kept_until {
@@ -63,9 +69,27 @@ impl Reconciler for Releases {
     }
 }
 
+/// Whom it tells something.
+enum Addressee {
+    There,
+    Deleted,
+    /// Its Node is another machine now, which knows nothing of the instance.
+    Replaced,
+}
+
+impl Addressee {
+    fn of(view: &View<'_>, release: &v1::ReleaseSpec) -> Self {
+        let Some(item) = view.world.get(&Key::new(node::KIND, "", &release.node)) else { return Self::Deleted };
+        // What can't be read is no proof of another machine; nor is one that didn't say which it is.
+        let machine = item.body::<node::Node>().map_or("", |node| &node.machine_id);
+        let same = release.machine_id.is_empty() || machine.is_empty() || release.machine_id == machine;
+        if same { Self::There } else { Self::Replaced }
+    }
+}
+
 /// Since when the node is gone is said by the condition, whose time the server stamps.
-fn status(item: &Item, gone: bool, words: String) -> Any {
-    let gone = condition(NODE_GONE, Some(gone), if gone { "NodeGone" } else { "NodeIsBack" }, words);
+fn status(item: &Item, gone: bool, reason: &str, words: String) -> Any {
+    let gone = condition(NODE_GONE, Some(gone), reason, words);
     let observed_generation = item.metadata().generation;
     any(STATUS, &v1::ReleaseStatus { observed_generation, conditions: vec![gone] })
 }

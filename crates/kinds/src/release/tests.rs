@@ -15,7 +15,12 @@ use crate::{
 fn world(gone: Option<Duration>) -> World {
     let mut world = World::default();
     add_node(&mut world, "n1", 1_000, 10);
-    let spec = v1::ReleaseSpec { node: "n2".into(), instance_uid: "uid-gone".into(), ..Default::default() };
+    let spec = v1::ReleaseSpec {
+        node: "n2".into(),
+        instance_uid: "uid-gone".into(),
+        machine_id: "machine-of-n2".into(),
+        ..Default::default()
+    };
     let metadata = v1::Metadata { created_time: Some(Time::default().into()), ..metadata(KIND, "uid-gone") };
     let status = gone.map(|ago| {
         let last_transition_time = Some(NOW.minus(ago).into());
@@ -51,6 +56,30 @@ fn one_that_nobody_is_left_to_clear_goes_a_while_after_its_node() {
     add_node(&mut back, "n2", 1_000, 10);
     check(&back, expect!["settled (NodeClears: node n2 clears it once nothing of the instance is left there)"]);
     assert_eq!(said_gone(&decide(&back)).as_deref(), Some("False"));
+}
+
+#[test]
+fn one_for_a_machine_whose_name_another_one_got_is_as_one_whose_node_is_gone() {
+    let named = |world: &mut World, is: &str| {
+        add_node(world, "n2", 1_000, 10);
+        let resource = world.get(&Key::new("Node", "", "n2")).unwrap().resource.clone();
+        let mut status: v1::NodeStatus = crate::typed("status", resource.status.as_ref()).unwrap();
+        status.machine_id = is.into();
+        put(world, resource.metadata.unwrap(), resource.spec.unwrap(), Some(any("driftless.v1.NodeStatus", &status)));
+    };
+    let mut replaced = world(None);
+    named(&mut replaced, "other");
+    check(&replaced, expect!["wait (OtherMachine: node n2 is another machine now: nobody is left to clear it)"]);
+    assert_eq!(said_gone(&decide(&replaced)).as_deref(), Some("True"));
+    let mut replaced = world(Some(KEPT));
+    named(&mut replaced, "other");
+    check(&replaced, expect!["clear uid-gone (OtherMachine)"]);
+    // Of an agent that doesn't say which machine it is nothing is known.
+    for same in ["machine-of-n2", ""] {
+        let mut there = world(None);
+        named(&mut there, same);
+        check(&there, expect!["settled (NodeClears: node n2 clears it once nothing of the instance is left there)"]);
+    }
 }
 
 #[test]

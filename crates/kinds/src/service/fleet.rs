@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Item, Lookup, View, any,
     instance::{self, Instance},
-    release,
+    node, release,
 };
 
 /// Everything the service owns, in key order within each group. Each instance is in exactly one.
@@ -239,8 +239,16 @@ impl One<'_> {
             node_uid: self.instance.node_uid.clone(),
             instance: Some((&self.item.key).into()),
             instance_uid: self.item.uid().into(),
+            machine_id: self.machine(view).unwrap_or_default(),
         };
         let draft = model::Draft { key, labels: Vec::new(), spec: any(release::SPEC, &spec), status: None };
         vec![Move::Create(Box::new(draft)), self.remove()]
+    }
+
+    /// The one that it's bound to, where its Node is still the one that it was bound to.
+    fn machine(&self, view: &View<'_>) -> Option<String> {
+        let node = view.world.get(&Key::new(node::KIND, "", &self.instance.node))?;
+        let same = [node.uid(), ""].contains(&&*self.instance.node_uid);
+        same.then(|| node.body::<node::Node>().map(|node| node.machine_id.clone()))?
     }
 }

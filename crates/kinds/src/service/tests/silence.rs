@@ -21,6 +21,37 @@ fn what_is_on_a_lost_node_is_given_up_and_replaced() {
     with(&gone, expect!["release web-new-1 (NodeLost)"]);
 }
 
+#[test]
+fn what_is_given_up_is_told_to_the_machine_that_it_ran_on() {
+    let told = |world: &World| {
+        let next = plan(world, &Services, &key()).next;
+        let Next::Do(step, _) = &next else { panic!("{next:?}") };
+        let model::Move::Create(draft) = &step.moves[0] else { panic!("{step:?}") };
+        crate::typed::<v1::ReleaseSpec>("spec", Some(&draft.spec)).unwrap().machine_id
+    };
+    let mut world = two_nodes(&service_spec(2, 1, 0), "new-0+ new-1+@2");
+    silence(&mut world, "n2", Duration::from_secs(30));
+    let node = world.get(&Key::new("Node", "", "n2")).unwrap().resource.clone();
+    let mut status: v1::NodeStatus = crate::typed("status", node.status.as_ref()).unwrap();
+    status.machine_id = "m2".into();
+    let is_another = v1::Metadata { uid: "another".into(), ..node.metadata.clone().unwrap() };
+    let status = crate::any(crate::node::STATUS, &status);
+    put(&mut world, node.metadata.unwrap(), node.spec.clone().unwrap(), Some(status.clone()));
+    assert_eq!(told(&world), "m2");
+    // Deleted meanwhile, and registered by whichever machine.
+    bound_to(&mut world, "web-new-1", "before");
+    put(&mut world, is_another, node.spec.unwrap(), Some(status));
+    assert_eq!(told(&world), "");
+}
+
+/// Its node had that uid.
+fn bound_to(world: &mut World, name: &str, node_uid: &str) {
+    let resource = world.get(&Key::new(instance::KIND, "default", name)).unwrap().resource.clone();
+    let mut spec: v1::InstanceSpec = crate::typed("spec", resource.spec.as_ref()).unwrap();
+    spec.node_uid = node_uid.into();
+    put(world, resource.metadata.unwrap(), crate::any(instance::SPEC, &spec), resource.status);
+}
+
 /// Of its template; the service's own is the same.
 fn ends_by_itself(world: &mut World, names: &[&str]) {
     let after = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
@@ -138,13 +169,7 @@ fn what_ends_by_itself_is_asked_to_go_before_it_is_lost_with_a_deleted_node() {
     // Its agent is there again: it will say when it has ended.
     let mut back = asked(3_600);
     add_node(&mut back, "n9", 1_000, 10);
-    let uid = |world: &mut World| {
-        let resource = world.get(&Key::new(instance::KIND, "default", "web-new-1")).unwrap().resource.clone();
-        let mut spec: v1::InstanceSpec = crate::typed("spec", resource.spec.as_ref()).unwrap();
-        spec.node_uid = "before".into();
-        put(world, resource.metadata.unwrap(), crate::any(instance::SPEC, &spec), resource.status);
-    };
-    uid(&mut back);
+    bound_to(&mut back, "web-new-1", "before");
     with(&back, expect!["create web-new-2 (TooFew)"]);
     silence(&mut back, "n9", Duration::from_secs(41));
     with(

@@ -7,9 +7,11 @@ use std::sync::OnceLock;
 use prost_reflect::DescriptorPool;
 
 mod brief;
+mod duration;
 pub mod manifest;
 
 pub use brief::brief;
+pub use duration::{DURATION, duration};
 
 /// Generated from `proto/driftless/v1`.
 #[allow(clippy::all, reason = "generated code")]

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use anyhow::Context;
 use api::{
-    brief,
+    DURATION, brief,
     manifest::{KindTypes, Kinds, Range, nearest},
 };
 use kinds::{KINDS, Kind};
@@ -185,19 +185,9 @@ pub fn number(range: RangeInclusive<i32>) -> impl Fn(&str) -> Result<i32, String
     }
 }
 
-/// "30s", "1.5s", "250ms", "2m", "1h".
+/// As manifests take it.
 pub fn duration(text: &str) -> anyhow::Result<Duration> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let seconds_each = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => anyhow::bail!("write a number with its unit, e.g. 250ms, 30s, 2m or 1h"),
-    };
-    let number: f64 = number.parse().context("write a number with its unit, e.g. 250ms, 30s, 2m or 1h")?;
-    Duration::try_from_secs_f64(number * seconds_each).context("out of range")
+    api::duration(text).with_context(|| format!("write {DURATION}"))
 }
 
 /// A time between two doings of something: none at all would be a hot loop.
@@ -305,13 +295,10 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read() {
-        assert_eq!(duration("1.5s").unwrap(), Duration::from_millis(1500));
-        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
-        assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
-        for wrong in ["", "10", "s", "-1s", "1e400s", "1 s", "1d"] {
-            assert!(duration(wrong).is_err(), "{wrong:?}");
-        }
+    fn durations_are_read_as_in_manifests() {
+        assert_eq!(duration("1m30s").unwrap(), Duration::from_secs(90));
+        let told = duration("10").unwrap_err().to_string();
+        assert_eq!(told, "write a number with its unit, or several: 500ms, 30s, 1m30s, 2h");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     near::nearest,
     tree::{Entry, Node, Value},
 };
-use crate::brief;
+use crate::{DURATION, brief, duration};
 
 /// What was found at a field.
 #[derive(Debug)]
@@ -122,8 +122,12 @@ impl<'k> Binder<'k> {
     fn single(&mut self, field: &FieldDescriptor, kind: &Kind, at: &str, node: &Node) -> Option<Bound> {
         match kind {
             Kind::Message(descriptor) => match descriptor.full_name() {
-                "google.protobuf.Duration" => self.parsed::<Duration>(descriptor, at, node, DURATION),
-                "google.protobuf.Timestamp" => self.parsed::<Timestamp>(descriptor, at, node, TIMESTAMP),
+                "google.protobuf.Duration" => {
+                    self.parsed(descriptor, at, node, &format!("a duration, {DURATION}"), declared_duration)
+                }
+                "google.protobuf.Timestamp" => {
+                    self.parsed(descriptor, at, node, TIMESTAMP, |text| Timestamp::from_str(text).ok())
+                }
                 _ => Some(Bound::Message(self.message(descriptor, at, node))),
             },
             Kind::Enum(descriptor) => self.enumerated(descriptor, at, node),
@@ -140,15 +144,16 @@ impl<'k> Binder<'k> {
     }
 
     /// A well-known type that is written as text.
-    fn parsed<T: FromStr + prost::Message + Default>(
+    fn parsed<T: prost::Message + Default>(
         &mut self,
         descriptor: &MessageDescriptor,
         at: &str,
         node: &Node,
         expected: &str,
+        read: impl Fn(&str) -> Option<T>,
     ) -> Option<Bound> {
         let value = match &node.value {
-            Value::Text(text) => T::from_str(text).ok(),
+            Value::Text(text) => read(text),
             _ => None,
         };
         let Some(value) = value else {
@@ -174,8 +179,13 @@ impl<'k> Binder<'k> {
     }
 }
 
-const DURATION: &str = "a duration in seconds, such as \"10s\" or \"0.5s\"";
 const TIMESTAMP: &str = "a time, such as \"2026-01-31T12:00:00Z\"";
+
+/// As people write it, or as it's printed: by the canonical mapping, in seconds, which may be negative.
+fn declared_duration(text: &str) -> Option<Duration> {
+    let written = duration(text).and_then(|read| Duration::try_from(read).ok());
+    written.or_else(|| Duration::from_str(text).ok())
+}
 
 fn within(range: &RangeInclusive<i32>) -> String {
     format!("a whole number from {} to {}", range.start(), range.end())

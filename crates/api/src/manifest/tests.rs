@@ -143,7 +143,7 @@ spec:
   template:
     command: [sleep, 60]
     env: {A: [x], B: true}
-    stop_grace: 500ms
+    stop_grace: 5 min
     ports: http
     health: yes
   rollout: {max_surge: 99999999999, max_unavailable: 1.5}
@@ -154,12 +154,29 @@ spec:
             web.yaml:7:22: spec.template.command[1]: expected a text (put it in quotes); found the number 60
             web.yaml:8:14: spec.template.env.A: expected a text; found a list
             web.yaml:8:22: spec.template.env.B: expected a text (put it in quotes); found the boolean true
-            web.yaml:9:17: spec.template.stop_grace: expected a duration in seconds, such as "10s" or "0.5s"; found the text "500ms"
+            web.yaml:9:17: spec.template.stop_grace: expected a duration, a number with its unit, or several: 500ms, 30s, 1m30s, 2h; found the text "5 min"
             web.yaml:10:12: spec.template.ports: expected a list; found the text "http"
             web.yaml:11:13: spec.template.health: expected a map with startup, readiness, liveness; found the text "yes"
             web.yaml:12:24: spec.rollout.max_surge: expected a whole number from -2147483648 to 2147483647; found the number 99999999999
             web.yaml:12:54: spec.rollout.max_unavailable: expected a whole number; found the number 1.5"#]],
     );
+}
+
+#[test]
+fn durations_are_read_as_flags_take_them_and_as_they_are_printed() {
+    let grace = |text: &str| {
+        let source = format!("kind: Service\nmetadata: {{name: web}}\nspec: {{template: {{stop_grace: {text}}}}}\n");
+        let documents = read(&source).unwrap_or_else(|problems| panic!("{text}: {problems}"));
+        let grace = service(&documents[0]).template.unwrap().stop_grace.unwrap();
+        (grace.seconds, grace.nanos)
+    };
+    assert_eq!(["1m", "90s", "1m30s", "2h"].map(grace), [(60, 0), (90, 0), (90, 0), (7_200, 0)]);
+    assert_eq!(["500ms", "1.5s", "\"-1s\""].map(grace), [(0, 500_000_000), (1, 500_000_000), (-1, 0)]);
+    let source = |text: &str| format!("kind: Service\nmetadata: {{name: web}}\nspec: {{lost_after: {text}}}\n");
+    for wrong in ["10", "90", "1d", "30s1m", "soon"] {
+        let told = read(&source(wrong)).unwrap_err().to_string();
+        assert!(told.contains("spec.lost_after: expected a duration, a number with its unit"), "{told}");
+    }
 }
 
 #[test]

@@ -45,6 +45,11 @@ impl Process {
         Self::find(self.pid) == Some(self)
     }
 
+    /// Whether this is what it runs now, each argument with a zero byte behind it.
+    pub fn is_running(self, command: &[u8]) -> bool {
+        fs::read(format!("/proc/{}/cmdline", self.pid)).is_ok_and(|arguments| arguments == command)
+    }
+
     pub fn signal(self, signal: Signal) {
         if self.is_alive() {
             // It may end in between; then there is nothing to signal.

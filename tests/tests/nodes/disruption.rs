@@ -28,13 +28,13 @@ fn nothing_new_goes_to_a_cordoned_node_and_what_runs_there_stays() {
     assert_eq!(before.iter().filter(|i| i.node == "n1").count(), 1, "they are spread: {before:?}");
     cluster.run(&["cordon", "n1"]).ok();
     cluster.run(&["scale", "service", "web", "--replicas", "5"]).ok();
-    cluster.wait_ready("web", "30s");
+    cluster.wait_ready("web", "60s");
     let cordoned = cluster.instances("web");
     assert!(before.iter().all(|i| cordoned.contains(i)));
     assert_eq!(cordoned.iter().filter(|i| i.node == "n1").count(), 1, "{cordoned:?}");
     cluster.run(&["uncordon", "n1"]).ok();
     cluster.run(&["scale", "service", "web", "--replicas", "6"]).ok();
-    cluster.wait_ready("web", "30s");
+    cluster.wait_ready("web", "60s");
     assert_eq!(cluster.instances("web").iter().filter(|i| i.node == "n1").count(), 2);
 }
 
@@ -49,7 +49,7 @@ fn a_drain_goes_on_without_the_command_that_asked_for_it() {
     watched.until("nothing is left on n1", |r| r.on("n1") == 0 && r.ready() == 4);
     assert!(watched.fewest_ready >= 3, "once only {} of 4 were ready", watched.fewest_ready);
     wait_drained(&cluster, "n1");
-    cluster.wait_ready("web", "20s");
+    cluster.wait_ready("web", "60s");
     assert!(cluster.instances("web").iter().all(|i| i.node == "n2"));
 }
 
@@ -71,13 +71,13 @@ fn two_drains_at_once_go_one_after_the_other() {
         from.iter().for_each(|node| wait_drained(&cluster, node));
         drop(drains);
         // Spread over two nodes again for the next round, one of them the one that both went to.
-        cluster.wait_ready("web", "20s");
+        cluster.wait_ready("web", "60s");
         cluster.run(&["uncordon", from[0]]).ok();
         cluster.run(&["scale", "service", "web", "--replicas", "4"]).ok();
-        cluster.wait_ready("web", "20s");
+        cluster.wait_ready("web", "60s");
         cluster.run(&["scale", "service", "web", "--replicas", "2"]).ok();
         watched.until("two are left", |r| r.0.len() == 2);
-        cluster.wait_ready("web", "20s");
+        cluster.wait_ready("web", "60s");
         from = [to, from[0]];
     }
 }
@@ -96,7 +96,7 @@ fn a_drain_that_would_break_the_budget_waits_and_goes_on_once_it_may() {
     let held = cluster.instances("web").into_iter().find(|i| i.node == "n1").expect("it can't go").name;
     let told = format!("Service/default/web: {held}, asked to go by drain of node n1, can't go: 2 must stay ready");
     cluster
-        .run(&["drain", "n1", "--timeout", "1s"])
+        .run(&["drain", "n1", "--timeout", "3s"])
         .exits(5)
         .says(&told)
         .says("raise max_surge")
@@ -123,7 +123,7 @@ fn an_instance_that_is_not_ready_holds_no_drain_up() {
         (e["resource"]["status"]["phase"] == "Running").then_some(())
     });
     cluster.run(&["uncordon", "n2"]).ok();
-    cluster.run(&["drain", "n1", "--timeout", "30s"]).ok();
+    cluster.run(&["drain", "n1", "--timeout", "60s"]).ok();
     assert!(cluster.instances("web").iter().all(|i| i.node != "n1" && !i.ready));
 }
 
@@ -142,7 +142,7 @@ fn deleting_an_instance_waits_for_the_budget_unless_told_not_to() {
     assert!(cluster.process_of(&before[0]).is_alive());
     assert_eq!(watched.fewest_ready, 2);
 
-    cluster.run(&["delete", "instance", &before[1].name, "--now", "--timeout", "20s"]).ok();
+    cluster.run(&["delete", "instance", &before[1].name, "--now", "--timeout", "60s"]).ok();
     let victim = before[1].uid.clone();
     watched.until("another is ready in its place", |r| r.ready() == 2 && r.0.values().all(|i| i.uid != victim));
     assert_eq!(watched.fewest_ready, 1);

@@ -25,7 +25,7 @@ fn a_lost_nodes_instances_are_replaced_and_stopped_when_it_returns() {
     cluster.start_agent("n1");
     gone.until_json("the release is cleared", LONG, |e| (e["event"] == "deleted").then_some(()));
     assert!(!process.is_alive(), "the duplicate is stopped before its release is cleared");
-    cluster.wait_ready("web", "20s");
+    cluster.wait_ready("web", "60s");
     let after = cluster.instances("web");
     assert_eq!(after.len(), 3);
     let kept = before.iter().filter(|i| i.node != "n1");
@@ -60,6 +60,8 @@ fn another_machine_gets_a_silent_nodes_name_once_its_work_was_given_up() {
     let process = cluster.process_of(&lost);
     let mut watched = Watched::start(&cluster, 3);
     let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+    // Or what replaces it might be the first that the other machine is given.
+    cluster.run(&["cordon", "n1"]).ok();
     cluster.kill_part("n1");
     let other = cluster.node_dir("other").to_str().expect("a temporary path is text").to_owned();
     cluster.start_part("other", &["agent", "--node", "n1", "--data-dir", &other]);
@@ -114,7 +116,7 @@ fn a_node_that_is_deleted_while_its_agent_runs_comes_back_by_itself() {
         let releases = cluster.run(&["get", "releases", "-o", "json"]).ok().json();
         (new && releases["items"].as_array().is_some_and(Vec::is_empty)).then_some(())
     });
-    cluster.wait_ready("web", "20s");
+    cluster.wait_ready("web", "60s");
     processes.iter().for_each(|process| process.wait_gone(LONG));
     let told = cluster.run(&["history", "node", "n1"]).ok().stdout;
     assert!(told.contains("registered again: its record was gone while its agent ran"), "{told}");
@@ -194,10 +196,12 @@ fn alarms(cluster: &Cluster) {
         ];
         asked.iter().all(|words| cluster.run(words).ok().stdout.contains(ALARM)).then_some(())
     });
-    let service = cluster.service("web");
-    let ready = condition(&service, "Ready").expect("it says so");
-    assert_eq!((&ready["status"], &ready["reason"]), (&"Unknown".into(), &"Brake".into()), "{service}");
-    assert_eq!(service["status"]["readyReplicas"], 1, "{service}");
+    let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
+    services.until_json("the service isn't called ready", LONG, |e| {
+        let braked =
+            condition(&e["resource"], "Ready").is_some_and(|c| c["status"] == "Unknown" && c["reason"] == "Brake");
+        (braked && e["resource"]["status"]["readyReplicas"] == 1).then_some(())
+    });
     cluster.run(&["wait", "service", "web", "--for", "ready", "--timeout", "1s"]).exits(5);
 }
 

@@ -1,8 +1,16 @@
 //! A machine that restarts below its instances: what was finished stays so, what should run is started again.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use driftless_tests::{Cluster, cluster::Instance, processes, root};
+use driftless_tests::{
+    Cluster,
+    cluster::Instance,
+    processes::{self, look_until},
+    root,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -18,6 +26,16 @@ fn noting(name: &str, restart: &str, note: &Path, then: &str) -> String {
 
 fn starts(note: &Path) -> usize {
     fs::read_to_string(note).unwrap_or_default().lines().count()
+}
+
+/// What runs notes that a moment after its start is told. Exactly so many, though.
+#[track_caller]
+fn until_noted(notes: &[PathBuf; 6], expected: [usize; 6]) {
+    let now = || notes.each_ref().map(|note| starts(note));
+    look_until("each has noted its starts", LONG, || {
+        now().iter().zip(expected).all(|(noted, expected)| *noted >= expected).then_some(())
+    });
+    assert_eq!(now(), expected);
 }
 
 #[track_caller]
@@ -57,7 +75,7 @@ fn what_is_finished_is_not_run_again_and_what_ran_is_after_a_restart_of_the_mach
         phase(&cluster, name, expected, 0);
     }
     let notes = services.map(|(name, ..)| note(name));
-    assert_eq!(notes.each_ref().map(|n| starts(n)), [1; 6]);
+    until_noted(&notes, [1; 6]);
     let before = services.map(|(name, ..)| ids(&cluster.instances(name)));
 
     // As the machine goes down: the agent and all that runs end at once, and nobody writes a word.
@@ -85,7 +103,7 @@ fn what_is_finished_is_not_run_again_and_what_ran_is_after_a_restart_of_the_mach
     assert_eq!(failed["lastExit"]["code"], 3, "the exit of before is what is known of it: {failed}");
     // What is started after all that proves that the new agent has acted on everything it found.
     cluster.apply_with(sleeper("other", 1, 0).as_bytes(), &["--wait"]).ok();
-    assert_eq!(notes.each_ref().map(|n| starts(n)), [1, 1, 1, 1, 2, 2]);
+    until_noted(&notes, [1, 1, 1, 1, 2, 2]);
     assert_eq!(services.map(|(name, ..)| ids(&cluster.instances(name))), before);
 
     // The same boot, another agent: everything is as it was.
@@ -94,5 +112,5 @@ fn what_is_finished_is_not_run_again_and_what_ran_is_after_a_restart_of_the_mach
     cluster.start_agent_of_boot("n1", &boot_id);
     cluster.apply_with(sleeper("another", 1, 0).as_bytes(), &["--wait"]).ok();
     assert_eq!(services.map(|(name, ..)| cluster.instances(name)), before);
-    assert_eq!(notes.each_ref().map(|n| starts(n)), [1, 1, 1, 1, 2, 2]);
+    until_noted(&notes, [1, 1, 1, 1, 2, 2]);
 }

@@ -30,6 +30,8 @@ fn a_node_offers_what_its_machine_has_or_what_it_is_told_to() {
         let instance = &e["resource"];
         let name = instance["metadata"]["name"].to_string();
         if instance["status"]["ready"] == true {
+            // Where its agent wasn't seen to be back yet, that was told of it before.
+            refused.remove(&name);
             placed.insert(name);
         } else if instance["status"]["conditions"].to_string().contains("Unplaceable") {
             refused.insert(name);

@@ -80,7 +80,7 @@ impl Outage {
         // Both acts of the new one's prove that it looked at everything: it makes one more, and takes it back.
         for replicas in ["7", "6"] {
             cluster.run(&["scale", "service", "web", "--replicas", replicas]).ok();
-            cluster.wait_ready("web", "40s");
+            cluster.wait_ready("web", "60s");
         }
         // Its node says so once it's back; until then the record is the one from before.
         look_until("the crash is told", LONG, || {
@@ -143,7 +143,7 @@ fn a_finished_instance_is_not_run_again_by_a_later_agent() {
     cluster.apply_with(sleeper("other", 1, 0).as_bytes(), &["--wait"]).ok();
     assert_eq!(cluster.instances("once"), before);
     // Nor elsewhere: a drain has nothing to ask of it, and it isn't lost with its node.
-    cluster.run(&["drain", "n1", "--timeout", "20s"]).ok();
+    cluster.run(&["drain", "n1", "--timeout", "60s"]).ok();
     assert_eq!(cluster.instances("once"), before);
     assert_eq!(fs::read_to_string(ran.path()).expect("it is there"), "ran\n");
     let described = cluster.run(&["describe", "node", "n1"]).ok().stdout;
@@ -177,7 +177,7 @@ fn an_agent_killed_at_any_moment_loses_doubles_and_orphans_nothing() {
         pass(&events, Duration::from_millis(next(&mut seed) % MOMENT_MAX_MS));
         cluster.kill_part("n1");
         cluster.start_agent("n1");
-        cluster.wait_ready("web", "40s");
+        cluster.wait_ready("web", "60s");
         let wanted = usize::try_from(replicas).expect("small");
         look_until("exactly what was declared runs", LONG, || {
             let instances = cluster.instances("web");
@@ -186,7 +186,7 @@ fn an_agent_killed_at_any_moment_loses_doubles_and_orphans_nothing() {
         });
         println!("round {round}: {replicas} declared, {replicas} run");
     }
-    cluster.run(&["delete", "service", "web", "--timeout", "20s"]).ok();
+    cluster.run(&["delete", "service", "web", "--timeout", "60s"]).ok();
     assert!(sleeps(&cluster).is_empty());
 }
 

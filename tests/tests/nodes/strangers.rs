@@ -65,7 +65,7 @@ fn a_stranger_with_the_number_of_what_ended_without_an_agent_lives_and_the_exit_
     assert_eq!(cluster.instances("ever")[0].uid, ever.uid);
     assert!(strangers.iter().all(Stranger::is_alive));
     for service in ["once", "ever"] {
-        cluster.run(&["delete", "service", service, "--timeout", "20s"]).ok();
+        cluster.run(&["delete", "service", service, "--timeout", "60s"]).ok();
     }
     assert!(strangers.iter().all(Stranger::is_alive));
 }
@@ -83,7 +83,8 @@ fn strangers_with_the_numbers_of_a_run_whose_keeper_was_killed_too_live_and_the_
     let variable = format!("TEST_TREE={}", go.display());
     let left = look_until("the one of another session runs", LONG, || {
         let all = tree::members(&variable);
-        all.into_iter().map(|m| m.process).find(|p| is_sleeper(*p))
+        // The one that sleeps for long, not for the moment between two looks.
+        all.into_iter().map(|m| m.process).find(|p| p.is_running(b"sleep\086400\0"))
     });
 
     cluster.kill_part("n1");
@@ -99,13 +100,7 @@ fn strangers_with_the_numbers_of_a_run_whose_keeper_was_killed_too_live_and_the_
     assert!(!left.is_alive(), "nothing of the first run is left when the second one runs");
     let runs = tree::members(&variable).into_iter().map(|m| m.run);
     assert!(runs.into_iter().all(|run| run == format!("{}.2", instance.uid)));
-    cluster.run(&["delete", "service", "ever", "--timeout", "20s"]).ok();
+    cluster.run(&["delete", "service", "ever", "--timeout", "60s"]).ok();
     assert_eq!(tree::members(&variable).len(), 0);
     assert!(strangers.iter().all(Stranger::is_alive));
-}
-
-/// The one that sleeps for long, not for the moment between two looks.
-fn is_sleeper(process: Process) -> bool {
-    let arguments = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-    arguments.starts_with(b"sleep\x0086400\0")
 }

@@ -47,7 +47,7 @@ fn what_a_controller_owned_that_died_with_its_server_is_taken_over() {
         for service in &services {
             cluster.run(&["scale", "service", service, "--replicas", &replicas]).ok();
         }
-        services.iter().for_each(|service| drop(cluster.wait_ready(service, "40s")));
+        services.iter().for_each(|service| drop(cluster.wait_ready(service, "60s")));
         victims.iter().filter(|_| victims.len() < names.len()).for_each(|name| start_controller(&mut cluster, name));
     }
 }

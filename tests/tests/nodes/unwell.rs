@@ -60,8 +60,10 @@ fn which_check_fails_and_what_came_of_it() {
     let cluster = Cluster::of_nodes(&["n1"]);
     let alive = cluster.dir().join("alive");
     fs::write(&alive, "").expect("the directory can be written");
-    let exec =
-        |script: &str| format!("exec: {{ command: [sh, -c, '{script}'] }}, interval: 0.1s, failure_threshold: 2");
+    // One that takes long on a busy machine hasn't failed.
+    let exec = |script: &str| {
+        format!("exec: {{ command: [sh, -c, '{script}'] }}, interval: 0.1s, timeout: 20s, failure_threshold: 2")
+    };
     let liveness = exec(&format!("test -e {} || {{ echo it is not there; exit 1; }}", alive.display()));
     let manifests = [
         shell("alive", "exec sleep 86400", &format!(", health: {{ liveness: {{ {liveness} }} }}")),

@@ -9,14 +9,15 @@ fn a_bad_version_stops_at_the_surge_misses_its_deadline_and_is_rolled_back() {
     let cluster = Cluster::start();
     // What works may take longer than that on a busy machine.
     let patient = "max_surge: 1, max_unavailable: 0, progress_deadline: 60s, auto_rollback: true";
-    let rollout = patient.replace("60s", "2s");
+    // Long enough to find out that it can't be started, which is told with it.
+    let rollout = patient.replace("60s", "5s");
     cluster.apply_with(web(5, "v1", SLEEPS, patient).as_bytes(), &["--wait"]).ok();
     let old = cluster.instances("web");
     let mut watched = Watched::start(&cluster, 5, SOON);
     let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
 
     let failed = cluster.apply_with(web(5, "v2", BROKEN, &rollout).as_bytes(), &["--wait", "--timeout", "60s"]);
-    failed.exits(7).says("rolled back from v2 to v1 because no progress within 2s").says("/no/such/program");
+    failed.exits(7).says("rolled back from v2 to v1 because no progress within 5s").says("/no/such/program");
     watched.until("one of the new version was tried", |records| records.count(|i| i.version == "v2") == 1);
     services.until_json("the deadline is missed", SOON, |event| {
         (condition(event, "Progressing")? == ("False", "DeadlineExceeded")).then_some(())
@@ -43,13 +44,13 @@ fn a_bad_version_stops_at_the_surge_misses_its_deadline_and_is_rolled_back() {
 #[test]
 fn a_bad_version_is_reverted_by_hand_and_what_worked_is_still_the_same() {
     let cluster = Cluster::start();
-    let rollout = "progress_deadline: 1s";
+    let rollout = "progress_deadline: 5s";
     cluster.apply_with(web(5, "v1", SLEEPS, "").as_bytes(), &["--wait"]).ok();
     let old = cluster.instances("web");
     let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
 
     let failed = cluster.apply_with(web(5, "v2", BROKEN, rollout).as_bytes(), &["--wait", "--timeout", "60s"]);
-    failed.exits(7).says("no progress within 1s").says("/no/such/program");
+    failed.exits(7).says("no progress within 5s").says("/no/such/program");
     services.until_json("the deadline is missed", SOON, |event| {
         (condition(event, "Progressing")? == ("False", "DeadlineExceeded")).then_some(())
     });

@@ -43,7 +43,7 @@ fn a_finalizer_holds_a_deletion_and_why_says_who_can_unblock_it() {
     // A manifest that doesn't speak of it leaves it there.
     cluster.apply(&web(1, "v2", SLEEPS, "")).ok();
     let instances = cluster.stream(&["get", "instances", "-w", "-o", "json"]);
-    let waited = cluster.run(&["delete", "service", "web", "--timeout", "3s"]).exits(5);
+    let waited = cluster.run(&["delete", "service", "web", "--timeout", "6s"]).exits(5);
     waited.says("waits for backup");
     instances.until("its instances are gone all the same", SOON, |line| line.contains("\"deleted\"").then_some(()));
     let why = look_until("nothing else holds it", SOON, || {
@@ -57,6 +57,6 @@ fn a_finalizer_holds_a_deletion_and_why_says_who_can_unblock_it() {
     cluster.run(&["scale", "service", "web", "--replicas", "2"]).exits(4);
     cluster.run(&["delete", "service", "web", "--drop-finalizer", "other"]).exits(3).says("has no finalizer other");
 
-    cluster.run(&["delete", "service", "web", "--drop-finalizer", "backup", "--timeout", "30s"]).ok();
+    cluster.run(&["delete", "service", "web", "--drop-finalizer", "backup", "--timeout", "60s"]).ok();
     cluster.run(&["get", "service", "web"]).exits(3);
 }

@@ -3,9 +3,10 @@
 use std::fs;
 
 use driftless_tests::processes::look_until;
+use serde_json::Value;
 use telemetry::testing::{Receiver, Span};
 
-use crate::spans::{EXPORTED_MAX, MANIFEST, is_the_end, trace_id, trace_with, traced};
+use crate::spans::{EXPORTED_MAX, MANIFEST, Marks, Trace, is_the_end, trace_id, trace_with, traced};
 
 const CALL: &str = "driftless.v1.ResourceService/";
 
@@ -80,12 +81,17 @@ fn a_trace_goes_on_where_a_killed_controller_left_off() {
     let manifest = MANIFEST.replace("READY", ready.to_str().expect("text"));
     let applied = cluster.apply_with(manifest.as_bytes(), &["--trace"]).ok();
     let id = trace_id(&applied.stderr);
-    // Both run, neither is ready, and all that was done so far is exported.
-    trace_with(&receiver, &id, "both processes run", |span| span.name == "process.start");
-    look_until("both processes run", EXPORTED_MAX, || {
-        let started = receiver.trace(&id).iter().filter(|span| span.name == "process.start").count();
-        (started == 2).then_some(())
+    // Both run, neither is ready, and that was told of: nothing more happens.
+    look_until("the service is said to wait for both", EXPORTED_MAX, || {
+        let unwell = |instance: &Value| instance["status"]["conditions"].to_string().contains("CheckFailing");
+        let instances = cluster.run(&["get", "instances", "-o", "json"]).ok().json();
+        let both = instances["items"].as_array().is_some_and(|all| all.len() == 2 && all.iter().all(unwell));
+        (both && cluster.service("web")["status"]["conditions"].to_string().contains("InstancesFailing")).then_some(())
     });
+    // Whoever is killed has exported all of it, or what it led to would miss its parent for ever.
+    Marks::default().set(&receiver, &cluster, "before");
+    let started = receiver.trace(&id).iter().filter(|span| span.name == "process.start").count();
+    assert_eq!(started, 2);
     cluster.kill_part("c1");
     fs::write(&ready, "").expect("the directory can be written");
     cluster.start_controller("c2");
@@ -112,16 +118,19 @@ fn what_a_sweep_repairs_is_a_trace_of_its_own_and_what_it_leaves_is_none() {
     let applied = cluster.apply_with(manifest.as_bytes(), &["--trace", "--wait"]).ok();
     let id = trace_id(&applied.stderr);
     trace_with(&receiver, &id, "the whole trace", is_the_end);
-    let before = receiver.trace(&id).len();
+    let mut marks = Marks::default();
+    marks.all_up_to_now(&receiver, &cluster, "before");
 
     // A process dies by itself: nobody declared that.
     let instance = cluster.instances("web").remove(0);
     cluster.process_of(&instance).signal(rustix::process::Signal::KILL);
     let repaired = look_until("a trace of the repair", EXPORTED_MAX, || {
-        let others = receiver.spans().into_iter().filter(|span| span.trace != id && span.name == "reconcile");
-        others.into_iter().find(|span| span.attribute("driftless.kind") == "Service")
+        let of_web = |span: &Span| span.attribute("driftless.key").ends_with("/web");
+        receiver.spans().into_iter().find(|span| span.name == "reconcile" && of_web(span) && span.trace != id)
     });
     assert!(repaired.parent.is_empty(), "it's the first of its trace: {repaired:#?}");
     assert_eq!(repaired.links.len(), 1, "with a link to what was declared: {repaired:#?}");
-    assert_eq!(receiver.trace(&id).len(), before, "the declaration's trace was over");
+    let came = marks.all_up_to_now(&receiver, &cluster, "after");
+    let late: Vec<Span> = came.into_iter().filter(|span| span.trace == id).collect();
+    assert!(late.is_empty(), "the declaration's trace was over: {:#?}", Trace { spans: late }.told());
 }

@@ -5,7 +5,7 @@ use std::fs;
 use driftless_tests::{http, processes::look_until};
 use telemetry::testing::Receiver;
 
-use crate::spans::{EXPORTED_MAX, MANIFEST, Trace, all_up_to_now, traced};
+use crate::spans::{EXPORTED_MAX, MANIFEST, Marks, Trace, traced};
 
 /// Whole sweeps that must have gone by.
 const SWEEPS: f64 = 3.0;
@@ -27,13 +27,14 @@ fn quiet_sweeps_leave_no_span() {
     fs::write(&ready, "").expect("the directory can be written");
     let manifest = MANIFEST.replace("READY", ready.to_str().expect("text"));
     cluster.apply_with(manifest.as_bytes(), &["--wait"]).ok();
-    all_up_to_now(&receiver, &cluster, "before");
+    let mut marks = Marks::default();
+    marks.all_up_to_now(&receiver, &cluster, "before");
 
     let pages = cluster.metrics();
     let (_, address) = pages.iter().find(|(name, _)| name == "c2").expect("it runs");
     // Two services, a node and the placement are each looked at once in a sweep.
     let (began, keys) = (swept(address), 4.0);
     look_until("some sweeps", EXPORTED_MAX, || (swept(address) >= began + SWEEPS * keys).then_some(()));
-    let came = all_up_to_now(&receiver, &cluster, "after");
+    let came = marks.all_up_to_now(&receiver, &cluster, "after");
     assert!(came.is_empty(), "{:#?}", Trace { spans: came }.told());
 }

@@ -12,7 +12,7 @@ use telemetry::{
     trace::Context,
 };
 
-use crate::spans::{EXPORTED_MAX, Trace, all_up_to_now, traced};
+use crate::spans::{EXPORTED_MAX, Marks, Trace, traced};
 
 /// A caller's trace that isn't sampled.
 const UNSAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
@@ -51,7 +51,8 @@ fn what_is_not_sampled_leaves_no_span_whatever_it_leads_to() {
     let receiver = Receiver::start();
     // Whoever drew anew would be seen at once.
     let cluster = traced(&receiver, "1", &["n1", "n2"]);
-    all_up_to_now(&receiver, &cluster, "before");
+    let mut marks = Marks::default();
+    marks.all_up_to_now(&receiver, &cluster, "before");
 
     unsampled(&cluster, &APPLY, &(config("red") + &service("v1", 2)));
     unsampled(&cluster, &["scale", "service", "quiet", "--replicas", "4"], "");
@@ -69,7 +70,7 @@ fn what_is_not_sampled_leaves_no_span_whatever_it_leads_to() {
     unsampled(&cluster, &["delete", "service", "quiet"], "");
     gone_but(&cluster, 0);
 
-    let came = all_up_to_now(&receiver, &cluster, "after");
+    let came = marks.all_up_to_now(&receiver, &cluster, "after");
     assert!(came.is_empty(), "{:#?}", Trace { spans: came }.told());
 }
 
@@ -77,7 +78,8 @@ fn what_is_not_sampled_leaves_no_span_whatever_it_leads_to() {
 fn what_is_not_sampled_leaves_no_span_though_everybody_restarts_in_between() {
     let receiver = Receiver::start();
     let mut cluster = traced(&receiver, "1", &["n1", "n2"]);
-    all_up_to_now(&receiver, &cluster, "before");
+    let mut marks = Marks::default();
+    marks.all_up_to_now(&receiver, &cluster, "before");
     let proved = service("v1", 1).replace("  version", "  rollout: { min_ready: 4s }\n  version");
     unsampled(&cluster, &APPLY, &(config("red") + &proved));
     // Its replacement takes its time to prove itself. Who made it, and who started it, is not there any more then.
@@ -94,7 +96,7 @@ fn what_is_not_sampled_leaves_no_span_though_everybody_restarts_in_between() {
     assert!(drain.wait_with_output().expect("it ends").status.success(), "it's drained");
     gone_but(&cluster, 1);
 
-    let came = all_up_to_now(&receiver, &cluster, "after");
+    let came = marks.all_up_to_now(&receiver, &cluster, "after");
     let ours: Vec<Span> = came.into_iter().filter(|span| span.attribute("driftless.key").contains("quiet")).collect();
     assert!(ours.is_empty(), "{:#?}", Trace { spans: ours }.told());
 }
@@ -115,7 +117,8 @@ fn declared(cluster: &Cluster) -> BTreeMap<String, bool> {
 fn of_many_declarations_the_sampled_ones_arrive_whole_and_no_others() {
     let receiver = Receiver::start();
     let cluster = traced(&receiver, RATIO, &["n1"]);
-    all_up_to_now(&receiver, &cluster, "before");
+    let mut marks = Marks::default();
+    marks.all_up_to_now(&receiver, &cluster, "before");
     let before = declared(&cluster);
     for n in 0..SERVICES {
         let name = format!("quiet-{n}");
@@ -139,7 +142,7 @@ fn of_many_declarations_the_sampled_ones_arrive_whole_and_no_others() {
     let expected: BTreeSet<String> =
         drawn.iter().filter(|(_, sampled)| ***sampled).map(|(id, _)| (*id).clone()).collect();
 
-    let came = all_up_to_now(&receiver, &cluster, "after");
+    let came = marks.all_up_to_now(&receiver, &cluster, "after");
     let arrived: BTreeSet<String> = came.iter().map(|span| span.trace.clone()).collect();
     let others: Vec<Span> = came.iter().filter(|span| !expected.contains(&span.trace)).cloned().collect();
     assert_eq!(arrived, expected, "beside them: {:#?}", Trace { spans: others }.told());

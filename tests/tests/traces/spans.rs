@@ -104,13 +104,25 @@ impl Trace {
     }
 }
 
-/// Declares something in a trace of its own and waits until that is whole: by then every process has exported all that it
-/// had to tell before. Returns what came, but for that.
-pub fn all_up_to_now(receiver: &Receiver, cluster: &Cluster, name: &str) -> Vec<Span> {
-    let ready = cluster.dir().join(name);
-    fs::write(&ready, "").expect("the directory can be written");
-    let manifest = MANIFEST.replace("web", name).replace("READY", ready.to_str().expect("text"));
-    let id = trace_id(&cluster.apply_with(manifest.as_bytes(), &["--trace", "--wait"]).ok().stderr);
-    trace_with(receiver, &id, "the last trace", is_the_end);
-    receiver.take().into_iter().filter(|span| span.trace != id).collect()
+/// What was declared for nothing but to know that all before it has come.
+#[derive(Default)]
+pub struct Marks(Vec<String>);
+
+impl Marks {
+    /// Declares something in a trace of its own and waits until that goes from the call to the end and back: every process
+    /// that had a part in it has exported all that it had to tell before. What it has to tell of this one may come later.
+    pub fn set(&mut self, receiver: &Receiver, cluster: &Cluster, name: &str) {
+        let ready = cluster.dir().join(name);
+        fs::write(&ready, "").expect("the directory can be written");
+        let manifest = MANIFEST.replace("web", name).replace("READY", ready.to_str().expect("text"));
+        let id = trace_id(&cluster.apply_with(manifest.as_bytes(), &["--trace", "--wait"]).ok().stderr);
+        trace_with(receiver, &id, "the last trace", is_the_end);
+        self.0.push(id);
+    }
+
+    /// What came up to now since this was last asked, but for the marks themselves.
+    pub fn all_up_to_now(&mut self, receiver: &Receiver, cluster: &Cluster, name: &str) -> Vec<Span> {
+        self.set(receiver, cluster, name);
+        receiver.take().into_iter().filter(|span| !self.0.contains(&span.trace)).collect()
+    }
 }

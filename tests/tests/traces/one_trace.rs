@@ -38,15 +38,18 @@ fn one_trace_shows_all_from_the_call_to_the_healthy_process() {
     let stepped = format!("server {CALL}Commit < controller {CALL}Commit < controller reconcile < server store.commit");
     let placed = "controller placement < controller reconcile < server store.commit";
     let reported = "agent status.report < agent ";
-    trace.is_under("admission", &[&served, &stepped, placed, reported]);
-    trace.is_under("store.commit", &[&served, &stepped, placed, reported]);
+    // On a busy machine a start takes so long that it's told of before it's done.
+    let starting = "server store.commit < controller placement < controller reconcile";
+    let told_early = format!("agent status.report < {starting}");
+    trace.is_under("admission", &[&served, &stepped, placed, reported, &told_early]);
+    trace.is_under("store.commit", &[&served, &stepped, placed, reported, &told_early]);
     trace.is_under("watch.deliver", &["server store.commit"]);
     trace.is_under("queue.wait", &["server store.commit"]);
     trace.is_under("reconcile", &["server store.commit"]);
     trace.is_under("placement", &["controller reconcile"]);
-    trace.is_under("process.start", &["server store.commit < controller placement < controller reconcile"]);
+    trace.is_under("process.start", &[starting]);
     trace.is_under("health.first", &["agent process.start < server store.commit"]);
-    trace.is_under("status.report", &["agent health.first", "agent process.start"]);
+    trace.is_under("status.report", &["agent health.first", "agent process.start", starting]);
     for name in ["process.start", "health.first"] {
         assert_eq!(trace.named(name).len(), 2, "one of each instance: {:#?}", trace.outline());
     }

@@ -163,6 +163,8 @@ async fn explain_goes_down_the_chain_to_who_can_help() {
         _ => false,
     };
     while !told(&watch.next().await.unwrap().unwrap()) {}
+    // What the service says of that may still be on its way; the time is simulated.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     let explained = cluster.server.explain(v1::ExplainRequest { key: Some(key) }).await.unwrap();
     assert!(!explained.server.is_empty() && explained.time.is_some());
     assert_eq!(explained.revision, cluster.server.head().await.unwrap().revision.0);

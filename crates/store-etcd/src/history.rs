@@ -120,7 +120,7 @@ impl Inner {
             .with_keys_only();
         let mut trimmed = 0;
         loop {
-            let mut answer = self.get_range("reading old history", prefix.clone().into(), options.clone()).await?;
+            let mut answer = self.get_much("reading old history", prefix.clone().into(), options.clone()).await?;
             let keys: Vec<Vec<u8>> = answer.take_kvs().into_iter().map(|kv| kv.into_key_value().0).collect();
             if keys.is_empty() {
                 return Ok(trimmed);

@@ -34,7 +34,7 @@ impl Inner {
         self.pool.read(what, get(key, options)).await
     }
 
-    /// The same of values that may be large and many.
+    /// The same of values that may be large and many. etcd reads them all also where it tells only some.
     pub async fn get_much(&self, what: &str, key: Vec<u8>, options: GetOptions) -> Result<GetResponse, Failure> {
         self.pool.read_much(what, get(key, options)).await
     }

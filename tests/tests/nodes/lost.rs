@@ -71,22 +71,17 @@ fn another_machine_gets_a_silent_nodes_name_once_its_work_was_given_up() {
     nodes.until_json("it is Unknown though another asks for its name", LONG, |e| (of_n1(e) && !ready(e)).then_some(()));
     watched.until("it is replaced elsewhere", |r| r.on("n1") == 0 && r.ready() == 3);
     nodes.until_json("the other is let in", LONG, |e| (of_n1(e) && ready(e)).then_some(()));
-    look_until("it finds nothing of what was given up", LONG, || {
-        let releases = cluster.run(&["get", "releases", "-o", "json"]).ok().json();
-        releases["items"].as_array().is_some_and(Vec::is_empty).then_some(())
+    let releases = cluster.stream(&["get", "releases", "-w", "-o", "json"]);
+    releases.until_json("what was given up is said to be of another machine", LONG, |e| {
+        condition(&e["resource"], "NodeGone").is_some_and(|c| c["reason"] == "OtherMachine").then_some(())
     });
     assert!(process.is_alive(), "the other never touched it");
 
-    // Nothing tells the machine itself any more what became of its work.
+    // The machine itself is told what became of its work: the other one left that word alone.
     cluster.kill_part("other");
     cluster.start_agent("n1");
-    nodes.until_json("it asks what to do", LONG, |e| {
-        let doubts = condition(&e["resource"], "Confirmed").is_some_and(|c| c["status"] == "False");
-        (of_n1(e) && doubts).then_some(())
-    });
-    assert!(process.is_alive(), "nobody vouched for that yet");
-    cluster.run(&["node", "confirm", "n1"]).ok();
-    process.wait_gone(LONG);
+    releases.until_json("the machine clears it", LONG, |e| (e["event"] == "deleted").then_some(()));
+    assert!(!process.is_alive(), "it's stopped before its release is cleared");
 }
 
 /// Its instances were bound to the Node that was deleted; what ran of them is stopped, and all is as declared again.

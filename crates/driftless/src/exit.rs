@@ -58,6 +58,9 @@ pub enum Trouble {
     /// Somebody uses it, or something else is in the way that a flag overrules.
     #[error("{0}")]
     InUse(String),
+    /// Somebody else wants something else by now.
+    #[error("{0}")]
+    TakenBack(String),
     #[error("{0}")]
     RolloutFailed(String),
     /// A server has no use without it.
@@ -99,7 +102,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
             Trouble::Usage(_) => USAGE,
             Trouble::NotFound(_) => NOT_FOUND,
             Trouble::TimedOut(_) => TIMED_OUT,
-            Trouble::InUse(_) => CONFLICT,
+            Trouble::InUse(_) | Trouble::TakenBack(_) => CONFLICT,
             Trouble::RolloutFailed(_) => ROLLOUT_FAILED,
             Trouble::Store(_) => FAILED,
             Trouble::Changes => CHANGES,

@@ -142,7 +142,9 @@ fn asked_to_go(
     match evict_field(kind, record).filter(|_| !now) {
         Some(number) => {
             let status = before.status.as_ref().map(|status| Bytes::copy_from_slice(&status.value)).unwrap_or_default();
-            if message::has_field(&status, number).unwrap_or(false) {
+            let asked: Option<v1::Eviction> = message::read_field(&status, number).ok().flatten();
+            // A drain may be taken back, and what it asked for with it; this isn't.
+            if asked.is_some_and(|evict| !kinds::node::is_drain(&evict.requested_by)) {
                 return Ok(Asked::Already);
             }
             let eviction = v1::Eviction { requested_by: author.actor.clone(), time: Some(author.now.into()) };

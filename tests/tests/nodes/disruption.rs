@@ -112,6 +112,37 @@ fn a_drain_that_would_break_the_budget_waits_and_goes_on_once_it_may() {
 }
 
 #[test]
+fn a_drain_that_is_taken_back_is_told_to_who_waits_and_moves_nothing_any_more() {
+    let cluster = Cluster::of_nodes(&["n1", "n2"]);
+    let manifest = sleeper("web", 2, 2) + "  rollout: { max_surge: 0, max_unavailable: 1 }\n";
+    cluster.apply_with(manifest.as_bytes(), &["--wait"]).ok();
+    let before = cluster.instances("web");
+    std::thread::scope(|scope| {
+        let drain = scope.spawn(|| cluster.run(&["drain", "n1", "--timeout", "60s"]));
+        let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+        nodes.until_json("the node says that the drain can't go on", LONG, |e| {
+            condition(&e["resource"], "Drained").is_some_and(|c| c["reason"] == "BudgetSpent").then_some(())
+        });
+        cluster.run(&["uncordon", "n1"]).ok();
+        drain.join().expect("it ends").exits(4).says("the drain of node/n1 was taken back");
+    });
+    let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+    nodes.until_json("nothing is said of the drain any more", LONG, |e| {
+        (e["resource"]["metadata"]["name"] == "n1" && condition(&e["resource"], "Drained").is_none()).then_some(())
+    });
+    let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
+    services.until_json("nothing is held any more", LONG, |e| {
+        condition(&e["resource"], "EvictionsHeld").is_none().then_some(())
+    });
+    // There is room now for what was asked to go; nothing is.
+    cluster.apply_with(manifest.replace("max_surge: 0", "max_surge: 1").as_bytes(), &["--wait"]).ok();
+    cluster.run(&["scale", "service", "web", "--replicas", "3"]).ok();
+    cluster.wait_ready("web", "30s");
+    let after = cluster.instances("web");
+    assert!(before.iter().all(|one| after.contains(one)), "{before:?} {after:?}");
+}
+
+#[test]
 fn an_instance_that_is_not_ready_holds_no_drain_up() {
     let cluster = Cluster::of_nodes(&["n1", "n2"]);
     cluster.run(&["cordon", "n2"]).ok();

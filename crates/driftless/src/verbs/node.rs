@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use api::v1;
 use model::Key;
+use prost::Message;
 use prost_reflect::Value;
 
-use super::wait;
+use super::{apply, wait};
 use crate::{client::Client, edit, exit::Trouble, output, standing, words};
 
 #[derive(Debug, clap::Args)]
@@ -107,8 +109,21 @@ pub async fn drain(client: &Client, args: DrainArgs) -> anyhow::Result<()> {
         return output::print(&format!("node/{} is being drained\n", args.node));
     }
     let drained = standing::Goal::condition(kinds::node::DRAINED);
-    let waited = wait::until(client, vec![node], &wait::Waiting::new(drained, args.timeout)).await;
+    let waiting = wait::Waiting { taken_back, ..wait::Waiting::new(drained, args.timeout) };
+    let waited = wait::until(client, vec![node], &waiting).await;
     waited.map_err(|error| goes_on(error, key.name()))
+}
+
+/// Somebody uncordoned it meanwhile.
+fn taken_back(node: &v1::Resource) -> Option<String> {
+    let bytes = node.spec.as_ref().map_or(&[][..], |spec| spec.value.as_slice());
+    let drains = v1::NodeSpec::decode(bytes).is_ok_and(|spec| spec.drain);
+    let name = words::short(&apply::key(node));
+    (!drains).then(|| {
+        format!(
+            "the drain of {name} was taken back ('driftless history {name}' says by whom); what went before stays away"
+        )
+    })
 }
 
 /// Only the waiting has come to its end.

@@ -51,6 +51,8 @@ pub struct Waiting {
     pub failure: Failure,
     /// A status that speaks of an older one of these says nothing of what is waited for.
     pub used: Vec<Used>,
+    /// Says so where what is waited for isn't asked for any more.
+    pub taken_back: fn(&v1::Resource) -> Option<String>,
 }
 
 /// What becomes of the wait when a controller judges that what is declared won't come about by itself.
@@ -71,7 +73,8 @@ impl Failure {
 impl Waiting {
     /// Patiently, without a hold.
     pub fn new(goal: Goal, timeout: Duration) -> Self {
-        Self { goal, hold: Hold::default(), timeout, failure: Failure::MayHeal, used: Vec::new() }
+        let (hold, failure) = (Hold::default(), Failure::MayHeal);
+        Self { goal, hold, timeout, failure, used: Vec::new(), taken_back: |_| None }
     }
 
     /// What its status doesn't speak of yet, in words.
@@ -259,6 +262,9 @@ fn put(
     want.uid = metadata.uid;
     let shown = vouched.show(resource.clone());
     progress.show(&words::short(&key), &told(&shown, waiting));
+    if let Some(told) = (waiting.taken_back)(&shown) {
+        return Err(Trouble::TakenBack(told).into());
+    }
     if waiting.outdated(&shown).is_some() {
         (want.held, want.seen) = (None, Some(resource));
         return Ok(());

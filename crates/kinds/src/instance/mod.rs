@@ -101,6 +101,12 @@ impl Instance {
         self.conditions.iter().find(|c| c.r#type == condition_type)
     }
 
+    /// All that the leader says of it, which each of its words replaces as a whole.
+    pub fn leaders(&self) -> v1::InstanceStatus {
+        let conditions = self.condition(PLACED).cloned().into_iter().collect();
+        v1::InstanceStatus { evict: self.evict.clone(), conditions, ..Default::default() }
+    }
+
     /// It ran to its end and won't run again: nothing of it is left to run, and what it was for is done.
     pub fn is_finished(&self) -> bool {
         self.phase == FINISHED

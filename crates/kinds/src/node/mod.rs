@@ -33,9 +33,20 @@ pub const TROUBLES: [&str; 3] = [CONFIRMED, DRIVER_WORKS, LIMITS_ENFORCED];
 pub const DRAINED: &str = "Drained";
 /// Why that isn't so yet, as long as nobody has to do anything about it.
 const DRAINING: &str = "Draining";
+const TAKEN_BACK: &str = "TakenBack";
+const DRAIN_OF: &str = "drain of node ";
 
 /// The leader's fields: `observed_generation`, which its Ready speaks of, and `silent_since`.
 const LEADERS: &[u32] = &[1, 6];
+
+/// Who asks an instance to go, where a drain of that node does. Only a drain takes back what was asked.
+pub fn drain_of(node: &str) -> String {
+    format!("{DRAIN_OF}{node}")
+}
+
+pub fn is_drain(requested_by: &str) -> bool {
+    requested_by.starts_with(DRAIN_OF)
+}
 
 /// A node as decisions see it.
 #[derive(Clone, Debug)]
@@ -43,6 +54,8 @@ pub struct Node {
     /// Nothing new goes there; also while it's drained.
     pub cordon: bool,
     pub drain: bool,
+    /// Its status tells of a drain, be it a past one.
+    pub drain_told: bool,
     pub capacity: v1::Capacity,
     pub silent_since: Option<Time>,
     pub ready: bool,
@@ -111,6 +124,7 @@ impl Kind for NodeKind {
         Ok(Arc::new(Node {
             cordon: spec.cordon || spec.drain,
             drain: spec.drain,
+            drain_told: status.conditions.iter().any(|c| c.r#type == DRAINED),
             capacity: status.capacity.unwrap_or_default(),
             silent_since: status.silent_since.as_ref().map(Time::from),
             machine_id: status.machine_id,
@@ -199,7 +213,7 @@ fn told(before: &v1::NodeSpec, after: &v1::NodeSpec) -> Option<String> {
 
 /// Reasons of what the agent says is wrong, and of a drain that can't go on; in full they are for `describe`.
 fn trouble(conditions: &[v1::Condition]) -> String {
-    let goes_on = |c: &v1::Condition| c.r#type == DRAINED && c.reason == DRAINING;
+    let goes_on = |c: &v1::Condition| c.r#type == DRAINED && [DRAINING, TAKEN_BACK].contains(&c.reason.as_str());
     let wrong = conditions.iter().filter(|c| c.r#type != READY && c.status == "False" && !goes_on(c));
     let reasons: Vec<&str> = wrong.map(|c| c.reason.as_str()).collect();
     if reasons.is_empty() { "-".into() } else { reasons.join(",") }

@@ -9,7 +9,9 @@ use std::{
 use api::v1;
 use model::{Decision, Key, Move, Next, Step, Time, Until, Why, condition};
 
-use super::{CONFIRMED, DRAINED, DRAINING, DRIVER_WORKS, KIND, Node, READY, STATUS, STOPPING_STRAYS};
+use super::{
+    CONFIRMED, DRAINED, DRAINING, DRIVER_WORKS, KIND, Node, READY, STATUS, STOPPING_STRAYS, TAKEN_BACK, drain_of,
+};
 use crate::{
     Item, Lookup, Reconciler, Scope, View, World, any,
     instance::{self, Instance},
@@ -51,7 +53,8 @@ impl Reconciler for Nodes {
             let silent = |item: &&Arc<Item>| item.body::<Node>().is_some_and(|node| node.silent_since.is_some());
             return world.of_kind(KIND).filter(silent).map(|item| item.key.clone()).collect();
         }
-        let draining = |key: &Key| world.get(key).and_then(|n| n.body::<Node>()).is_some_and(|n| n.drain);
+        let draining =
+            |key: &Key| world.get(key).and_then(|n| n.body::<Node>()).is_some_and(|n| n.drain || n.drain_told);
         let node = |instance: &Instance| Some(Key::new(KIND, "", &instance.node)).filter(draining);
         if item.key.kind() == service::KIND {
             // What it says of those that were asked to go, a drain repeats.
@@ -168,12 +171,12 @@ struct Drain {
 /// finished stays: elsewhere it would run once more.
 fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
     if !node.drain {
-        return Drain::default();
+        return if node.drain_told { take_back(view, item) } else { Drain::default() };
     }
     let here: Vec<(&Item, &Instance)> =
         view.all::<Instance>(instance::KIND).filter(|(one, instance)| counts(one, instance, item)).collect();
     let unasked = here.iter().filter(|(item, instance)| !item.deleting() && instance.evict.is_none());
-    let moves: Vec<Move> = unasked.take(BATCH).map(|(one, _)| evict(one, item, view.now)).collect();
+    let moves: Vec<Move> = unasked.take(BATCH).map(|(one, instance)| evict(one, instance, item, view.now)).collect();
     let held = held(view, &here);
     let still_here = format!("{} still here", count(here.len(), "instance"));
     let left = condition(DRAINED, Some(false), reason(&held), told(&still_here, &held));
@@ -190,6 +193,25 @@ fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
     let names = here.iter().map(|(item, _)| item.key.clone());
     let why = Why::new("Draining", told(&still_here, &held)).because_of(held.into_keys().chain(names));
     Drain { condition: Some(left), next: Some(Next::Wait(Until::Change, why)) }
+}
+
+/// It's no longer to be drained: what the drain asked to go, and no service let go yet, stays. What a user asked to go isn't
+/// the drain's to take back.
+fn take_back(view: &View<'_>, node: &Item) -> Drain {
+    let ours = drain_of(node.key.name());
+    let asked = |instance: &Instance| instance.evict.as_ref().is_some_and(|evict| evict.requested_by == ours);
+    let here = view
+        .all::<Instance>(instance::KIND)
+        .filter(|(one, instance)| instance.node == node.key.name() && !one.deleting() && asked(instance));
+    let moves: Vec<Move> = here.take(BATCH).map(|(one, instance)| say(one, instance, None)).collect();
+    if moves.is_empty() {
+        return Drain::default();
+    }
+    let words = format!("the drain was taken back: {} asked to go may stay", count(moves.len(), "instance"));
+    // As long as it's there, there may be more of them.
+    let condition = condition(DRAINED, Some(false), TAKEN_BACK, words.clone());
+    let why = Why::new(TAKEN_BACK, words);
+    Drain { condition: Some(condition), next: Some(Next::Do(Step { verb: "keep", moves }, why)) }
 }
 
 /// The services that don't let go of something here, each with what it says of that.
@@ -223,8 +245,11 @@ fn counts(one: &Item, instance: &Instance, node: &Item) -> bool {
     instance.node == node.key.name() && (!instance.is_finished() || one.deleting())
 }
 
-fn evict(instance: &Item, node: &Item, now: Time) -> Move {
-    let eviction = v1::Eviction { requested_by: format!("drain of node {}", node.key.name()), time: Some(now.into()) };
-    let status = v1::InstanceStatus { evict: Some(eviction), ..Default::default() };
-    Move::SetStatus { key: instance.key.clone(), uid: instance.uid().into(), status: any(instance::STATUS, &status) }
+fn evict(one: &Item, instance: &Instance, node: &Item, now: Time) -> Move {
+    say(one, instance, Some(v1::Eviction { requested_by: drain_of(node.key.name()), time: Some(now.into()) }))
+}
+
+fn say(one: &Item, instance: &Instance, evict: Option<v1::Eviction>) -> Move {
+    let status = v1::InstanceStatus { evict, ..instance.leaders() };
+    Move::SetStatus { key: one.key.clone(), uid: one.uid().into(), status: any(instance::STATUS, &status) }
 }

@@ -75,6 +75,39 @@ fn a_drain_asks_what_runs_and_leaves_what_is_finished() {
 }
 
 #[test]
+fn a_drain_that_is_taken_back_takes_back_what_it_asked_for_and_no_more() {
+    let check = |instances: &str, told: bool, expected: Expect| {
+        let mut world = fleet(&v1::ServiceSpec::default(), instances);
+        let record = world.get(&Key::new(KIND, "", "n1")).unwrap().resource.clone();
+        let mut status = v1::NodeStatus::decode(record.status.unwrap().value.as_slice()).unwrap();
+        if told {
+            status.conditions.push(model::condition(super::DRAINED, Some(false), "BudgetSpent", "web-0 can't go"));
+        }
+        put(&mut world, record.metadata.unwrap(), record.spec.unwrap(), Some(any(STATUS, &status)));
+        let by_user = Key::new(instance::KIND, "default", "web-new-9");
+        if let Some(instance) = world.get(&by_user).map(|item| item.resource.clone()) {
+            let evict = Some(v1::Eviction { requested_by: "user/me".into(), time: None });
+            let status = any(instance::STATUS, &v1::InstanceStatus { evict, ..Default::default() });
+            put(&mut world, instance.metadata.unwrap(), instance.spec.unwrap(), Some(status));
+        }
+        let node = Key::new(KIND, "", "n1");
+        let decision = plan(&world, &Nodes, &node);
+        let said = v1::NodeStatus::decode(decision.status.as_ref().unwrap().value.as_slice()).unwrap();
+        let drained = said.conditions.iter().find(|c| c.r#type == super::DRAINED).map(|c| c.message.as_str());
+        let wakes = |key: &str| Nodes.wakes(&world, world.get(&Key::new(instance::KIND, "default", key)).unwrap());
+        assert_eq!(wakes("web-new-0"), if told { vec![node] } else { Vec::new() });
+        expected.assert_eq(&format!("{}; {}", words(&decision), drained.unwrap_or("-")));
+    };
+    check(
+        "new-0+^ new-1+ new-2+^! new-3+^@2 new-9+^",
+        true,
+        expect!["keep web-new-0 (TakenBack); the drain was taken back: 1 instance asked to go may stay"],
+    );
+    check("new-0+ new-9+^", true, expect!["settled (AgentConnected: its agent has a live session); -"]);
+    check("new-0+", false, expect!["settled (AgentConnected: its agent has a live session); -"]);
+}
+
+#[test]
 fn an_agent_that_is_there_makes_it_ready() {
     let mut world = World::default();
     add_node(&mut world, "n1", 1_000, 10);

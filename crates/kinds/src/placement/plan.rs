@@ -128,7 +128,7 @@ fn bind(item: &Item, instance: &Instance, room: &Room) -> Move {
     let spec = v1::InstanceSpec { node: room.name.clone(), node_uid: room.uid.clone(), ..Default::default() };
     let placed = instance.condition(PLACED).map(|_| {
         let placed = condition(PLACED, Some(true), "Placed", format!("on {}", room.name));
-        any(instance::STATUS, &v1::InstanceStatus { conditions: vec![placed], ..Default::default() })
+        any(instance::STATUS, &v1::InstanceStatus { conditions: vec![placed], ..instance.leaders() })
     });
     Move::SetSpec { key: item.key.clone(), uid: item.uid().into(), spec: any(instance::SPEC, &spec), status: placed }
 }
@@ -139,7 +139,7 @@ fn explain(item: &Item, instance: &Instance, why: &str) -> Option<Move> {
         return None;
     }
     let placed = condition(PLACED, Some(false), "Unplaceable", why);
-    let status = v1::InstanceStatus { conditions: vec![placed], ..Default::default() };
+    let status = v1::InstanceStatus { conditions: vec![placed], ..instance.leaders() };
     Some(Move::SetStatus { key: item.key.clone(), uid: item.uid().into(), status: any(instance::STATUS, &status) })
 }
 

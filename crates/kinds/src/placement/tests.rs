@@ -1,6 +1,6 @@
 use api::v1;
 use expect_test::{Expect, expect};
-use model::Key;
+use model::{Key, Move, Next};
 use prost::Message;
 
 use super::{KIND, NAME, Placements, SPEC};
@@ -92,4 +92,14 @@ fn a_node_with_less_than_nothing_takes_nothing() {
     spec.node = "n2".into();
     put(&mut world, placed.metadata.unwrap(), any(instance::SPEC, &spec), None);
     check(&world, expect!["explain web-new-1 (Unplaceable)"]);
+}
+
+#[test]
+fn what_the_leader_says_anew_takes_nothing_back_that_it_or_a_user_said() {
+    let world = world(&[], "new-0?^");
+    let decision = plan(&world, &Placements, &key());
+    let Next::Do(step, _) = decision.next else { panic!("it's told why it fits nowhere") };
+    let [Move::SetStatus { status, .. }] = step.moves.as_slice() else { panic!("{step:?}") };
+    let said = v1::InstanceStatus::decode(status.value.as_slice()).unwrap();
+    assert!(said.evict.is_some(), "{said:?}");
 }

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use model::fields;
 use prost::{
     Message,
-    encoding::{WireType, encode_key},
+    encoding::{WireType, decode_key, encode_key},
 };
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 
@@ -100,8 +100,11 @@ pub fn holding<M: Message>(number: u32, nested: &M) -> Bytes {
     out.freeze()
 }
 
-pub fn has_field(bytes: &Bytes, number: u32) -> Result<bool, prost::DecodeError> {
-    Ok(fields::split(bytes)?.iter().any(|(n, _)| *n == number))
+/// A message within it.
+pub fn read_field<M: Message + Default>(bytes: &Bytes, number: u32) -> Result<Option<M>, prost::DecodeError> {
+    let Some((_, mut field)) = fields::split(bytes)?.into_iter().find(|(n, _)| *n == number) else { return Ok(None) };
+    decode_key(&mut field)?;
+    M::decode_length_delimited(field).map(Some)
 }
 
 fn join(fields: impl IntoIterator<Item = (u32, Bytes)>) -> Bytes {

@@ -77,6 +77,20 @@ async fn an_instance_is_asked_to_go_within_the_budget_or_at_once() {
 }
 
 #[tokio::test]
+async fn what_a_drain_asked_to_go_goes_for_a_user_too_who_does_not_take_it_back_with_the_drain() {
+    let server = start().await;
+    let (_, key) = family(&server).await;
+    let evict = v1::Eviction { requested_by: kinds::node::drain_of("n1"), ..Default::default() };
+    let status = any(instance::STATUS, &v1::InstanceStatus { evict: Some(evict), ..Default::default() });
+    let uid = metadata(&get(&server, &key).await).uid;
+    let said = v1::UpdateStatusRequest { key: Some((&key).into()), uid, status: Some(status), revision: 0 };
+    server.update_status(&caller(), said).await.unwrap();
+    let response = delete(&server, asked(&key)).await.unwrap();
+    let status: v1::InstanceStatus = typed("status", response.resource.as_ref().unwrap().status.as_ref()).unwrap();
+    assert_eq!(status.evict.unwrap().requested_by, "user/root@host");
+}
+
+#[tokio::test]
 async fn what_is_not_a_users_to_delete_stays() {
     let server = start().await;
     let said = message(delete(&server, asked(&Key::new("Placement", "", "default"))).await);

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Until a role can be used; a debug build on a busy machine takes its time.
-const START_MAX: Duration = Duration::from_secs(30);
+const START_MAX: Duration = Duration::from_secs(60);
 /// A role promises to end within 5 s of SIGTERM.
 const STOP_MAX: Duration = Duration::from_secs(5);
 

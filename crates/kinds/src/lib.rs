@@ -31,7 +31,7 @@ mod text;
 mod view;
 
 pub use registry::{Column, Info, Kind, Reconciler, Rights, Scope, Shared, Template, any, typed};
-pub use text::{count, cpu_millis, held_by, memory_bytes};
+pub use text::{count, cpu_millis, held_by, memory_bytes, some_of};
 pub use view::{Item, Lookup, View, World};
 
 /// Encoded bytes of one spec; also of the template that instances are made from, with the values of its Configs. A step

@@ -169,6 +169,11 @@ pub trait Kind: Send + Sync {
         condition.status != "True"
     }
 
+    /// What it lacks though it's ready, for whoever declared it and waits for no more than that.
+    fn caveat(&self, _resource: &v1::Resource) -> Option<String> {
+        None
+    }
+
     /// How long it must have been ready until somebody who waits for it should believe that. For what says so by merely
     /// running.
     fn proof(&self, _resource: &v1::Resource) -> Duration {

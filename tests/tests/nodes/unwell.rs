@@ -120,10 +120,13 @@ fn limits_that_nothing_enforces_are_said_to_be_so() {
     cluster.start_agent_without_cgroups("n1");
     let mark = format!(", env: {{ TREE: '{}' }}", cluster.dir().display());
     let limits = format!(", resources: {{ limits: {{ memory: 64Mi, cpu: 500m, pids: 20 }} }}{mark}");
-    cluster.apply(&shell("limited", "(setsid sleep 86400 &) ; exec sleep 86400", &limits)).ok();
+    let manifest = shell("limited", "(setsid sleep 86400 &) ; exec sleep 86400", &limits);
+    let applied = cluster.apply_with(manifest.as_bytes(), &["--wait"]).ok();
     let limited = status(&cluster, "it runs", "limited", |s| s["ready"] == true);
     let expected = "this node can't enforce limits of memory, cpu, pids: no control group can be made for them";
     assert_eq!(message(&limited, "Limited"), expected);
+    let name = &cluster.instances("limited")[0].name;
+    applied.says(&format!("warning: service/limited: {name}: on n1: {expected}"));
     // What isn't limited is stopped whole all the same.
     let variable = format!("TREE={}", cluster.dir().display());
     look_until("both run", LONG, || (tree::members(&variable).len() == 2).then_some(()));

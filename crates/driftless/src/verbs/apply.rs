@@ -14,10 +14,10 @@ use api::{
     manifest::{self, Document},
     v1,
 };
-use model::{Key, Revision};
+use model::{Filter, Key, Revision};
 
 use super::{
-    plan,
+    get, plan,
     users::{self, Used},
     wait::{self, Failure, Waiting},
 };
@@ -30,6 +30,9 @@ use crate::{
 
 /// Resources in one transaction of the server.
 const BATCH_MAX: usize = 100;
+/// Warnings about the children of one resource, and children named in each.
+const CAVEATS_MAX: usize = 5;
+const CHILDREN_TOLD: usize = 3;
 /// Files read from one folder.
 const FILES_MAX: usize = 1_000;
 
@@ -93,7 +96,40 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         let users = users::of(client, &key_of(change)).await?;
         awaited.extend(users.into_iter().filter(|user| !known.contains(&key(user))));
     }
-    wait::until(client, awaited, &waiting).await
+    let waited_for = awaited.clone();
+    wait::until(client, awaited, &waiting).await?;
+    for resource in &waited_for {
+        tell_caveats(client, resource).await?;
+    }
+    Ok(())
+}
+
+/// What its children lack though it's ready, each word of it once.
+async fn tell_caveats(client: &Client, resource: &v1::Resource) -> anyhow::Result<()> {
+    let owner_uid = resource.metadata.as_ref().map(|metadata| metadata.uid.clone()).unwrap_or_default();
+    let (children, _) = get::all(client, Filter { owner_uid, ..Filter::default() }).await?;
+    let caveats = caveats(&children);
+    let name = words::short(&key(resource));
+    for (words, children) in caveats.iter().take(CAVEATS_MAX) {
+        output::say(&format!("warning: {name}: {}: {words}", kinds::some_of(children, CHILDREN_TOLD)));
+    }
+    if caveats.len() > CAVEATS_MAX {
+        output::say(&format!("warning: {name}: and {} more of the kind", caveats.len() - CAVEATS_MAX));
+    }
+    Ok(())
+}
+
+/// Whom each of them is about, of those that stay.
+fn caveats(children: &[v1::Resource]) -> BTreeMap<String, Vec<&str>> {
+    let mut caveats: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for child in children {
+        let Some(metadata) = child.metadata.as_ref().filter(|m| m.deletion_time.is_none()) else { continue };
+        let Some(kind) = kinds::kind(&metadata.kind) else { continue };
+        let Some(words) = kind.caveat(child) else { continue };
+        let place = kind.node(child).map(|node| format!("on {node}: ")).unwrap_or_default();
+        caveats.entry(format!("{place}{words}")).or_default().push(&metadata.name);
+    }
+    caveats
 }
 
 async fn declared(client: &Client, args: &Args) -> anyhow::Result<Vec<v1::Applied>> {

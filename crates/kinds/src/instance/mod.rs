@@ -130,7 +130,7 @@ impl Instance {
 
     /// Its node can't enforce all limits that it declares.
     pub fn is_unlimited(&self) -> bool {
-        self.condition(LIMITED).is_some_and(|limited| limited.status == "False")
+        self.conditions.iter().any(is_unlimited)
     }
 
     /// What keeps it from being ready, in words without moving values.
@@ -147,6 +147,10 @@ impl Instance {
 }
 
 /// What happened between two statuses, the most telling first. No sentence: it's said of one or of several.
+fn is_unlimited(condition: &v1::Condition) -> bool {
+    condition.r#type == LIMITED && condition.status == "False"
+}
+
 fn news(before: &v1::InstanceStatus, after: &v1::InstanceStatus) -> Option<Why> {
     let again = if after.restarts > before.restarts { "; started again" } else { "" };
     let ready = after.conditions.iter().find(|c| c.r#type == READY);
@@ -283,6 +287,12 @@ impl Kind for InstanceKind {
     fn amiss(&self, condition: &v1::Condition) -> bool {
         // That it came up against its limits is told only where it did.
         (condition.status == "True") == (condition.r#type == LIMITS_REACHED)
+    }
+
+    /// That a limit which it asks for isn't enforced on its node.
+    fn caveat(&self, resource: &v1::Resource) -> Option<String> {
+        let status: v1::InstanceStatus = typed("status", resource.status.as_ref()).ok()?;
+        status.conditions.into_iter().find(is_unlimited).map(|limited| limited.message)
     }
 
     fn proof(&self, resource: &v1::Resource) -> Duration {

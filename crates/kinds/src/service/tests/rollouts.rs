@@ -81,7 +81,9 @@ fn what_runs_without_its_limits_is_ready_and_the_service_says_so() {
     let mut resource = world.get(&instance).unwrap().resource.clone();
     let mut status: v1::InstanceStatus = crate::typed("status", resource.status.as_ref()).unwrap();
     status.conditions.push(model::condition("Limited", Some(false), "NotEnforced", "no control groups"));
+    assert_eq!(instance::InstanceKind.caveat(&resource), None);
     resource.status = Some(crate::any(instance::STATUS, &status));
+    assert_eq!(instance::InstanceKind.caveat(&resource).as_deref(), Some("no control groups"), "for who waited for it");
     put(&mut world, resource.metadata.unwrap(), resource.spec.unwrap(), resource.status);
     let decision = plan(&world, &Services, &key());
     expect!["settled (AllReady: 2 of 2 ready; limits are not enforced for 1 instance)"].assert_eq(&words(&decision));

@@ -13,6 +13,7 @@ mod writer;
 
 use std::{
     fs, io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread::{self, JoinHandle},
@@ -137,9 +138,13 @@ impl Drop for Closes {
     }
 }
 
-/// The directory, made if need be, and its lock.
+/// The directory, made if need be, and its lock. What is declared may hold secrets: nobody but the server's user reads it.
 fn prepare(dir: &Path) -> Result<fs::File, OpenError> {
-    fs::create_dir_all(dir).map_err(|source| OpenError::Io { dir: dir.into(), source })?;
+    let make = || {
+        dir.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    };
+    make().map_err(|source| OpenError::Io { dir: dir.into(), source })?;
     lock::acquire(dir)
 }
 

@@ -1,5 +1,7 @@
 //! Start, end, and what a program finds around it.
 
+use std::{fs, os::unix::fs::PermissionsExt};
+
 use agent::driver::{Driver, FoundRun, How, StartError};
 use api::v1;
 
@@ -145,6 +147,43 @@ async fn two_agents_do_not_share_a_data_dir() {
     let _first = world.driver();
     let second = agent::driver::process::Process::new(world.config()).err().map(|e| e.to_string());
     assert!(second.is_some_and(|e| e.contains("another agent works in")));
+}
+
+/// Environments hold secrets.
+#[tokio::test]
+async fn what_stands_on_disk_is_for_the_agents_user_alone_but_for_where_the_program_works() {
+    let world = World::new();
+    let driver = world.driver();
+    let launch = command(&["sleep", "50"]);
+    let started = driver.start(launch.clone()).await.unwrap();
+    let folder = world.instance(&launch);
+    let mode = |path: &str| fs::metadata(folder.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(["runs", "runs/1"].map(mode), [0o700; 2]);
+    assert_eq!(["runs/1/env", "instance.pb", "memory.json"].map(mode), [0o600; 3]);
+    // Others may go through to what they know, and list nothing.
+    assert_eq!(["../..", "..", "."].map(mode), [0o711; 3]);
+    stop(&driver, &launch, started).await;
+    driver.forget(&launch.id).await.unwrap();
+    let removed = world.path("data").join("removed");
+    assert_eq!(fs::metadata(removed).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+/// As servers do that begin as root.
+#[tokio::test]
+async fn a_program_that_gives_up_its_rights_still_reaches_its_folder_by_name() {
+    // SAFETY: it only asks.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("NOT SEEN: only root can start something that becomes another user");
+        return;
+    }
+    let world = World::new();
+    fs::set_permissions(&world.dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let driver = world.driver();
+    let script =
+        script("echo here > file; setpriv --reuid 65534 --clear-groups sh -c 'cat \"$PWD/file\"; ls \"$PWD/../runs\"'");
+    let exit = exit(driver.start(script).await.unwrap()).await;
+    assert!(exit.log_tail.starts_with("here\n"), "{}", exit.log_tail);
+    assert!(exit.log_tail.contains("Permission denied"), "{}", exit.log_tail);
 }
 
 #[tokio::test]

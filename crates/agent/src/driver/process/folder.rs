@@ -13,12 +13,16 @@
 //! <data>/removed/<id>/                        was an instance's folder, and is being removed
 //! <data>/logs/<namespace>_<name>_<uid>/       logs of an instance that is gone
 //! ```
+//! What stands here holds environments, so secrets: nobody but the agent's user reads its files, or lists a folder. Only the
+//! way to `work/` may be walked by others, for programs that give up their rights once they run.
+//!
 //! Files are replaced whole. They are not synced to the disk unless a promise needs it: most of what they say is void
 //! after a restart of the machine anyway.
 
 use std::{
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -66,7 +70,7 @@ impl Folder {
     /// `sync`: it's there after a loss of power, too, and the instance's own folder with it.
     pub fn make(&self, run: u64, sync: bool) -> io::Result<()> {
         let dir = self.run(run);
-        fs::create_dir_all(&dir)?;
+        private(&dir)?;
         match fs::create_dir(self.work()) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
@@ -154,7 +158,7 @@ fn invalid(why: &str) -> io::Error {
 }
 
 pub fn lock(path: &Path) -> io::Result<Option<File>> {
-    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -187,7 +191,7 @@ pub fn mark(dir: &Path, name: &str, there: bool, sync: bool) -> io::Result<()> {
 /// With all that is in it, and gone in one step: one who is killed meanwhile leaves no folder that tells but half of it. What
 /// can't be removed (somebody has mounted something there) doesn't come back; it's tried again by the next agent.
 pub fn remove_at_once(dir: &Path, removed: &Path) -> io::Result<()> {
-    fs::create_dir_all(removed)?;
+    private(removed)?;
     let target = removed.join(uuid::Uuid::new_v4().simple().to_string());
     match fs::rename(dir, &target) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -213,10 +217,29 @@ pub fn remove(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Made if need be, with what is above it, for the agent's user alone.
+pub fn private(dir: &Path) -> io::Result<()> {
+    made(dir, 0o700)
+}
+
+/// The same, but others may go through it to a name that they know.
+pub fn passage(dir: &Path) -> io::Result<()> {
+    made(dir, 0o711)
+}
+
+fn made(dir: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(dir)
+}
+
 /// Whole or not at all.
 pub fn write(dir: &Path, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.new"));
-    let mut file = File::create(&temporary)?;
+    // What an agent left that was killed here may be one of those that everybody could read.
+    match fs::remove_file(&temporary) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(bytes)?;
     if sync {
         file.sync_data()?;

@@ -312,7 +312,7 @@ impl Kept {
         let target = self.dir.join(folder.0.file_name().unwrap_or_default());
         let newest = folder.newest_run();
         if newest > 0 && self.retention.instances > 0 {
-            fs::create_dir_all(&target)?;
+            folder::private(&target)?;
         }
         for run in newest.saturating_sub(1)..=newest {
             let dir = folder.run(run);

@@ -60,7 +60,10 @@ impl Runs {
         // Supervisors start elsewhere.
         config.data_dir = std::path::absolute(&config.data_dir)?;
         config.supervisor = std::path::absolute(&config.supervisor)?;
-        fs::create_dir_all(config.data_dir.join("instances"))?;
+        if let Some(above) = config.data_dir.parent() {
+            fs::create_dir_all(above)?;
+        }
+        folder::passage(&config.data_dir.join("instances"))?;
         let lock = own(&config.data_dir)?;
         // What an agent was killed while it removed.
         folder::remove_or_warn(&config.data_dir.join(REMOVED));
@@ -190,7 +193,7 @@ impl Runs {
         let folder = self.folder(&launch.id);
         let sync = launch.template.restart != Restart::Always;
         let run = launch.memory.run;
-        fs::create_dir_all(&folder.0).map_err(failed("making the instance's folder"))?;
+        folder::passage(&folder.0).map_err(failed("making the instance's folder"))?;
         let lock = folder.lock_soon().map_err(failed("locking the instance"))?.ok_or(StartError::Busy)?;
         let wanted = &launch.template.ports;
         launch.memory.ports =
@@ -227,7 +230,7 @@ impl Runs {
         let memory = self.memory(id);
         let dir = folder.run(memory.run);
         // It may have removed all of it itself.
-        fs::create_dir_all(&dir).map_err(trouble("making the run's folder"))?;
+        folder::passage(&folder.0).and_then(|()| folder::private(&dir)).map_err(trouble("making the run's folder"))?;
         let lock = folder.lock_soon().map_err(trouble("locking the instance"))?;
         let _lock = lock.ok_or_else(|| Trouble("a supervisor is there after all".into()))?;
         if let Some(exit) = exit::read(&dir, &folder) {

@@ -1,6 +1,6 @@
 //! What a new process finds, and what it refuses.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use model::{Epoch, Fence, Revision};
@@ -13,6 +13,15 @@ use crate::{
     conformance::{Coordinated, Reader, create, put, resource, shown},
     local::Engine,
 };
+
+/// What is declared may hold secrets.
+#[tokio::test]
+async fn its_folder_is_made_for_the_servers_user_alone() {
+    let above = tempfile::tempdir().unwrap();
+    let dir = above.path().join("data/store");
+    let _store = open(&dir);
+    assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+}
 
 fn session(id: &str) -> SessionOpen {
     let (role, name, server) = ("controller".into(), "a".into(), "s1".into());

@@ -57,6 +57,8 @@ counters! {
     commits_failed,
     /// Applies and reports that were computed anew after a conflict.
     retries,
+    /// Times that a machine didn't get a node's name, which is another's.
+    nodes_refused,
 }
 
 #[derive(Debug, Default)]

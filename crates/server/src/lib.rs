@@ -35,6 +35,7 @@ mod pins;
 mod plan;
 mod reads;
 mod record;
+mod refused;
 mod report;
 mod retention;
 mod ring;

@@ -80,6 +80,11 @@ const TROUBLED: Family = Family::gauge(
     &["condition"],
     "Nodes whose condition of that name is False: they don't believe the store, can't do their work, or can't enforce limits",
 );
+const REFUSED: Family = Family::counter(
+    "driftless_nodes_refused_total",
+    &[],
+    "Times that a machine asked for the name of a node that is another's, and didn't get it; this server's log names both",
+);
 const BRAKE: Family = Family::gauge(
     "driftless_brake_engaged",
     &[],
@@ -130,6 +135,7 @@ pub const FAMILIES: &[Family] = &[
     RESOURCES,
     INSTANCES,
     TROUBLED,
+    REFUSED,
     BRAKE,
     RESTARTS,
     SESSIONS,
@@ -158,6 +164,7 @@ impl Source for Metrics {
         cache(page, shared);
         resources(page, &shared.cache().tally().totals().clone());
         claims(page, &self.members.state(), shared.now());
+        page.value(&REFUSED, shared.counters.nodes_refused.get() as f64);
         page.histograms(&TAKEOVER, [([], &shared.takeovers)]);
     }
 }

@@ -39,8 +39,10 @@ pub async fn register(
         let machine = hello.status.as_ref().map_or("", |status| status.machine_id.as_str());
         if is_another_machines(machine, before.as_ref()) {
             // Its agent may have gone a moment ago.
-            members.only_agent(&hello.node, &hello.session).await?;
-            nothing_bound(shared, &key)?;
+            let alone = members.only_agent(&hello.node, &hello.session).await;
+            alone
+                .and_then(|()| nothing_bound(shared, &key))
+                .inspect_err(|why| refused(shared, &hello.node, machine, why))?;
         }
         let others = others(members, &hello);
         let author = author(shared, caller, Domain::Agent);
@@ -89,7 +91,17 @@ pub fn may_attach(shared: &Shared, open: &SessionOpen) -> Result<()> {
     let key = Key::new(node::KIND, "", &open.name);
     let record = shared.cache().get(&key).filter(|_| open.role == "agent" && !open.machine_id.is_empty()).cloned();
     let before = record.map(|record| rights::read(&key, &record)).transpose()?;
-    if is_another_machines(&open.machine_id, before.as_ref()) { nothing_bound(shared, &key) } else { Ok(()) }
+    let (node, machine) = (&open.name, &open.machine_id);
+    if is_another_machines(machine, before.as_ref()) {
+        return nothing_bound(shared, &key).inspect_err(|why| refused(shared, node, machine, why));
+    }
+    shared.refused.forget(node, machine);
+    Ok(())
+}
+
+fn refused(shared: &Shared, node: &str, machine: &str, why: &Error) {
+    shared.counters.nodes_refused.add(1);
+    shared.refused.note(node, machine, why);
 }
 
 /// Whether the Node was last said to be another machine than that one.

@@ -22,6 +22,7 @@ use crate::{
     convergence::Convergence,
     counters::Counters,
     folds::Folds,
+    refused::Refused,
     timed::{Timed, Times},
 };
 pub use wakes::{Bell, Place, Wakes};
@@ -110,6 +111,8 @@ pub struct Shared {
     pub watch_lag: Histogram,
     /// How long claims were nobody's.
     pub takeovers: Histogram,
+    /// Machines that didn't get a node's name.
+    pub refused: Refused,
     cache: RwLock<Cache>,
     confirm: Mutex<Confirm>,
     health: Mutex<Health>,
@@ -148,6 +151,7 @@ impl Shared {
             convergence: Convergence::default(),
             watch_lag: Histogram::default(),
             takeovers: Histogram::default(),
+            refused: Refused::default(),
             cache,
             confirm: Mutex::new(Confirm::new(Instant::now())),
             health: Mutex::default(),

@@ -135,6 +135,7 @@ async fn another_machine_gets_no_name_under_which_something_may_run() {
     // One that doesn't say which it is before it registers.
     refused(message(join(&server, "b2", "m2").await));
     server.end_session("b2", None).await.unwrap();
+    assert_eq!(server.counters().nodes_refused.get(), 2);
     open("a2", "m1").await.expect("the machine itself may come back");
     server.end_session("a2", None).await.unwrap();
     let request = v1::DeleteRequest { key: Some((&node()).into()), ..Default::default() };

@@ -420,7 +420,8 @@ async fn outlives_its_supervisor(step: Step, doomed: &Path) -> bool {
     drop(driver);
     world.supervisor = None;
     let driver = world.driver();
-    let how = match over(&driver, &launch.id, find(&driver).await.run).await {
+    let over = over(&driver, &launch.id, find(&driver).await.run);
+    let how = match tokio::time::timeout(PATIENCE, over).await.expect("it's over in time") {
         FoundRun::Never => {
             assert_eq!(ran(&world), Vec::<u64>::new(), "killed at {step}: it ran");
             exit(driver.start(launch.clone()).await.unwrap_or_else(|e| panic!("killed at {step}: {e}"))).await.how

@@ -88,9 +88,12 @@ async fn a_fork_bomb_is_contained_and_stopped() {
     let launch = limited(script(&text), limits);
     let started = driver.start(launch.clone()).await.unwrap();
     world.read("up").await;
-    while reached(&driver, &launch).await.pids == 0 {
-        tokio::task::yield_now().await;
-    }
+    let refused = async {
+        while reached(&driver, &launch).await.pids == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("it's refused some");
     assert_eq!(reached(&driver, &launch).await.memory, 0);
     driver.stop(&launch.id, Stop::Kill).await.unwrap();
     assert_eq!(exit(started).await.how, How::Signal(libc::SIGKILL));

@@ -1,7 +1,11 @@
 //! Results go to stdout, words about the work to stderr. A reader that went away is an error like any other, never a
 //! panic.
+//!
+//! What is said may quote what programs wrote, so nothing leaves from here that a terminal would obey: only `logs`, which is
+//! the program's own output, goes past this.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     fmt::Write as _,
     io::{self, IsTerminal, Write},
@@ -32,7 +36,7 @@ impl Output {
 /// A part of the result.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(visible(text).as_bytes())?;
     out.flush()?;
     Ok(())
 }
@@ -40,16 +44,34 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// A line for the person who waits.
 pub fn say(line: &str) {
     // Where stderr is gone, nobody is there to be told.
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", visible(line));
+}
+
+/// Control characters other than line breaks and tabs, spelled as JSON and quoted YAML spell them: so it's right for text and
+/// leaves documents what they are. JSON itself leaves DEL and those from 0x80 on as they are.
+fn visible(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(hidden) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match hidden(c) {
+            true => _ = write!(shown, "\\u{:04x}", u32::from(c)),
+            false => shown.push(c),
+        }
+    }
+    shown.into()
 }
 
 /// Columns padded to their widest cell, two spaces between them.
 pub fn table(title: &[String], rows: &[Vec<String>]) -> String {
     let mut text = String::new();
+    let rows: Vec<Vec<String>> = rows.iter().map(|r| r.iter().map(|c| visible(c).into_owned()).collect()).collect();
     let widths: Vec<usize> = (0..title.len())
         .map(|i| rows.iter().chain([&title.to_vec()]).filter_map(|r| r.get(i)).map(|c| width(c)).max().unwrap_or(0))
         .collect();
-    for row in [title.to_vec()].iter().chain(rows) {
+    for row in [title.to_vec()].iter().chain(&rows) {
         let mut line = String::new();
         for (cell, wide) in row.iter().zip(&widths) {
             let cell = if cell.is_empty() { "-" } else { cell };
@@ -103,7 +125,7 @@ impl Progress {
         }
         let line = format!("{:6.1}s  {who} {what}", self.elapsed());
         if self.live {
-            let _ = write!(io::stderr().lock(), "\r\x1b[K{line}");
+            let _ = write!(io::stderr().lock(), "\r\x1b[K{}", visible(&line));
         } else {
             say(&line);
         }
@@ -127,6 +149,24 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_a_program_wrote_speaks_to_the_terminal() {
+        assert_eq!(visible("\x1b]0;title\x07end\r\n\tnext"), "\\u001b]0;title\\u0007end\\u000d\n\tnext");
+        assert_eq!(visible("\u{7f}\u{9b}2Jé"), "\\u007f\\u009b2Jé");
+        assert!(matches!(visible("one\n\ttwo é"), Cow::Borrowed(_)));
+        let table = table(&["WHY".into(), "AGE".into()], &[vec!["\x1b[2J".into(), "1s".into()]]);
+        assert_eq!(table, "WHY        AGE\n\\u001b[2J  1s\n", "a cell is as wide as it's shown");
+    }
+
+    #[test]
+    fn a_document_means_the_same_once_it_is_visible() {
+        let value = serde_json::json!({ "message": "\x1b]0;title\x07\r\u{7f}\u{9b}2J" });
+        let json = api::manifest::print(&value, Format::Json);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&visible(&json)).ok().as_ref(), Some(&value));
+        let yaml = api::manifest::print(&value, Format::Yaml);
+        assert_eq!(visible(&yaml), yaml, "its writer spells them already");
+    }
 
     #[test]
     fn what_was_said_of_one_is_not_said_again_because_another_spoke_between() {

@@ -153,7 +153,7 @@ impl Recorder {
 
     /// The same until it's done; for what must be declared, whatever fails meanwhile.
     pub async fn apply_at_last(&self, client: &str, remote: &Remote, wishes: &[Wish]) -> i64 {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match self.apply(client, remote, wishes).await {
                 Ok(revision) => return revision,

@@ -11,7 +11,7 @@ spec:
   template:
     command: [python3, -u, -m, http.server, $(PORT), --bind, 127.0.0.1]
     ports: [{{ name: http }}]
-    health: {{ readiness: {{ http: {{ path: / }}, interval: 0.05s }} }}
+    health: {{ readiness: {{ http: {{ path: / }}, interval: 0.05s, timeout: 5s }} }}
     stop_grace: 1s
 "
     )

@@ -73,7 +73,9 @@ fn killed_while_it_stops_instances() {
 #[test]
 fn killed_while_instances_write_and_are_checked() {
     let mut cluster = Cluster::start();
-    let check = "    health: { readiness: { exec: { command: [sh, -c, 'sleep 0.02'] }, interval: 0.05s } }\n";
+    // Half of the time one is under way, by no more processes than a busy machine can start.
+    let check =
+        "    health: { readiness: { exec: { command: [sh, -c, 'sleep 0.1'] }, interval: 0.1s, timeout: 5s } }\n";
     cluster.apply(&manifest(3, "while :; do head -c 1000000 /dev/zero; sleep 0.1; done", check)).ok();
     cluster.wait_ready("worker", "60s");
     let before: Vec<_> = cluster.instances("worker").into_iter().map(|i| (i.name, i.uid, i.pid)).collect();

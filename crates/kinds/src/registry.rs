@@ -174,6 +174,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// Why it's still there and isn't being deleted, where somebody asked for it to go.
+    fn asked_to_go(&self, _resource: &v1::Resource) -> Option<String> {
+        None
+    }
+
     /// How long it must have been ready until somebody who waits for it should believe that. For what says so by merely
     /// running.
     fn proof(&self, _resource: &v1::Resource) -> Duration {

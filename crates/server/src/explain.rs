@@ -128,9 +128,8 @@ fn of_instance(view: &View<'_>, item: &Item, instance: &Instance) -> Next {
         let words = format!("asked to go; waits until {} reports its process tree gone", node_words(instance));
         return Next::Wait(Until::Change, on(Why::new("Stopping", words)));
     }
-    if let Some(trouble) = instance.trouble() {
-        let reason = if instance.node.is_empty() { "Unplaceable" } else { "Failing" };
-        return Next::Blocked(on(Why::new(reason, trouble)));
+    if let Some((keeps, trouble)) = instance.trouble() {
+        return Next::Blocked(on(Why::new(keeps.reason(), trouble)));
     }
     if instance.node.is_empty() {
         return Next::Wait(Until::Change, Why::new("Unplaced", "waits for a node"));
@@ -196,7 +195,9 @@ fn looked_after(explained: &mut v1::Explained, scope: Scope, item: &Item, state:
         let last = swept.map(|s| s.last_sweep_millis).max().filter(|millis| *millis > 0).map(Time::from_millis);
         let interval = report.and_then(|report| Duration::try_from(report.sweep_interval?).ok());
         explained.last_sweep = last.map(Into::into);
-        explained.next_sweep = last.zip(interval).map(|(last, interval)| last.plus(interval).into());
+        // A round begins when the one before ends, and what is taken over in its midst is swept by the one after it.
+        let due = |(last, interval): (Time, Duration)| last.plus(interval.saturating_mul(2)).into();
+        explained.next_sweep = last.zip(interval).map(due);
     }
     explained.claim = name;
 }

@@ -89,7 +89,7 @@ fn a_trace_goes_on_where_a_killed_controller_left_off() {
         let unwell = |instance: &Value| instance["status"]["conditions"].to_string().contains("CheckFailing");
         let instances = cluster.run(&["get", "instances", "-o", "json"]).ok().json();
         let both = instances["items"].as_array().is_some_and(|all| all.len() == 2 && all.iter().all(unwell));
-        (both && cluster.service("web")["status"]["conditions"].to_string().contains("InstancesFailing")).then_some(())
+        (both && cluster.service("web")["status"]["conditions"].to_string().contains("ChecksFailing")).then_some(())
     });
     // Whoever is killed has exported all of it, or what it led to would miss its parent for ever.
     Marks::default().set(&receiver, &cluster, "before");

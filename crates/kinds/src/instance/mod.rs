@@ -19,13 +19,20 @@ pub const STATUS: &str = "driftless.v1.InstanceStatus";
 pub const PLACED: &str = "Placed";
 /// False where its node can't enforce its limits, which keeps nothing from running.
 const LIMITED: &str = "Limited";
+/// Reason of an agent's condition of a process that runs, while a check of it fails.
+const CHECK_FAILING: &str = "CheckFailing";
+const CHECKS_FAILING: &str = "ChecksFailing";
+/// False where it couldn't be.
+const STARTED: &str = "Started";
 /// True where it came up against its limits since it was started.
 pub const LIMITS_REACHED: &str = "LimitsReached";
 pub const READY: &str = "Ready";
 /// It ended by itself, with code 0, where its restart policy takes that for the end.
 pub const FINISHED: &str = "Finished";
+/// The same after any other end.
+pub const FAILED: &str = "Failed";
 /// All that an agent says; "Pending" is also what nobody said anything of.
-pub const PHASES: [&str; 7] = ["Pending", "Starting", "Running", "BackOff", "Stopping", FINISHED, "Failed"];
+pub const PHASES: [&str; 7] = ["Pending", "Starting", "Running", "BackOff", "Stopping", FINISHED, FAILED];
 
 /// A run of that length ends a crash loop: the next restart counts as the first again.
 pub const STABLE: Duration = Duration::from_secs(10);
@@ -46,6 +53,27 @@ pub const GONE_MARGIN: Duration = Duration::from_secs(5);
 
 /// `evict`, which users and the leader write.
 const EVICT: u32 = 10;
+
+/// What keeps an instance from being ready, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Keeps {
+    /// It ended, or couldn't be started.
+    Failing,
+    /// It fits on no node.
+    Unplaceable,
+    /// It runs, and a check of it doesn't pass: for want of time, mostly.
+    ChecksFailing,
+}
+
+impl Keeps {
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Failing => "Failing",
+            Self::Unplaceable => "Unplaceable",
+            Self::ChecksFailing => CHECKS_FAILING,
+        }
+    }
+}
 
 /// An instance as decisions see it.
 #[derive(Clone, Debug)]
@@ -134,16 +162,35 @@ impl Instance {
     }
 
     /// What keeps it from being ready, in words without moving values.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<(Keeps, String)> {
         let placed = self.condition(PLACED).filter(|c| c.status == "False");
         let keeps = |c: &&v1::Condition| ![PLACED, READY, LIMITED].contains(&c.r#type.as_str());
         let failed = self.conditions.iter().filter(keeps).find(|c| c.status == "False");
-        match (placed.or(failed), &self.last_exit) {
-            (Some(condition), _) => Some(condition.message.clone()),
-            (None, Some(exit)) if matches!(self.phase.as_str(), "BackOff" | "Failed") => Some(exit_words(exit)),
+        match (placed, failed, &self.last_exit) {
+            (Some(placed), ..) => Some((Keeps::Unplaceable, placed.message.clone())),
+            (None, Some(failed), _) => {
+                let checks = failed.reason == CHECK_FAILING;
+                Some((if checks { Keeps::ChecksFailing } else { Keeps::Failing }, failed.message.clone()))
+            }
+            (None, None, Some(exit)) if matches!(self.phase.as_str(), "BackOff" | "Failed") => {
+                Some((Keeps::Failing, exit_words(exit)))
+            }
             _ => None,
         }
     }
+}
+
+/// It ended, and won't run again.
+pub fn is_over(status: &v1::InstanceStatus) -> bool {
+    [FINISHED, FAILED].contains(&status.phase.as_str())
+}
+
+/// Why it never ran, as far as that is told; none where it did.
+pub fn unstarted(status: &v1::InstanceStatus) -> Option<&str> {
+    let cannot =
+        status.conditions.iter().find(|c| [STARTED, PLACED].contains(&c.r#type.as_str()) && c.status == "False");
+    let waits = matches!(status.phase.as_str(), "" | "Pending");
+    (cannot.is_some() || waits).then(|| cannot.map_or("", |c| c.message.as_str()))
 }
 
 /// What happened between two statuses, the most telling first. No sentence: it's said of one or of several.
@@ -293,6 +340,12 @@ impl Kind for InstanceKind {
     fn caveat(&self, resource: &v1::Resource) -> Option<String> {
         let status: v1::InstanceStatus = typed("status", resource.status.as_ref()).ok()?;
         status.conditions.into_iter().find(is_unlimited).map(|limited| limited.message)
+    }
+
+    fn asked_to_go(&self, resource: &v1::Resource) -> Option<String> {
+        let status: v1::InstanceStatus = typed("status", resource.status.as_ref()).unwrap_or_default();
+        let by = status.evict?.requested_by;
+        Some(format!("asked to go by {by}, stays until its service's disruption budget lets it go"))
     }
 
     fn proof(&self, resource: &v1::Resource) -> Duration {

@@ -10,8 +10,9 @@ use super::{
     Service,
     fleet::{Fleet, One},
     rest::{PAUSED, and_unheard},
+    status::reason,
 };
-use crate::text::some_of;
+use crate::{instance::Keeps, text::some_of};
 
 /// True while something that was asked to go must stay; absent otherwise.
 pub const HELD: &str = "EvictionsHeld";
@@ -35,8 +36,11 @@ pub fn held(service: &Service, fleet: &Fleet<'_>, next: &Next) -> Option<v1::Con
         }
         (_, Some(_)) => (BUDGET_SPENT, words(service, &held)),
         (_, None) => {
-            let trouble = fleet.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
-            (WAITING, words(service, &held) + &trouble + &and_unheard(service, fleet))
+            let trouble = fleet.trouble();
+            // Time lets checks pass; a replacement that can't be placed, or fails, waits for somebody.
+            let stuck = trouble.as_ref().map(|(keeps, _)| *keeps).filter(|keeps| *keeps != Keeps::ChecksFailing);
+            let trouble = trouble.map(|(_, words)| format!("; {words}")).unwrap_or_default();
+            (stuck.map_or(WAITING, reason), words(service, &held) + &trouble + &and_unheard(service, fleet))
         }
     };
     Some(condition(HELD, Some(true), reason, words))

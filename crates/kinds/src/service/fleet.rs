@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Item, Lookup, View, any,
-    instance::{self, Instance},
+    instance::{self, Instance, Keeps},
     node, release,
 };
 
@@ -141,10 +141,11 @@ impl<'a> Fleet<'a> {
         self.live().filter(|one| one.unheard)
     }
 
-    /// What the first troubled instance of the target's template says.
-    pub fn trouble(&self) -> Option<String> {
-        let one = self.updated.iter().find_map(|one| Some((one.item.key.name(), one.trouble()?)));
-        one.map(|(name, words)| format!("{name}: {words}"))
+    /// What the first of those instances of the target's template says that are worst off.
+    pub fn trouble(&self) -> Option<(Keeps, String)> {
+        let all = self.updated.iter().filter_map(|one| Some((one.item.key.name(), one.trouble()?)));
+        let (name, (keeps, words)) = all.min_by_key(|(_, (keeps, _))| *keeps)?;
+        Some((keeps, format!("{name}: {words}")))
     }
 
     /// What was asked to go by somebody else, and isn't by the step either.
@@ -214,9 +215,9 @@ impl Counts {
 }
 
 impl One<'_> {
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<(Keeps, String)> {
         let proving = self.instance.ready && !self.available && self.instance.is_looping();
-        self.instance.trouble().or_else(|| proving.then(|| self.instance.unproven()))
+        self.instance.trouble().or_else(|| proving.then(|| (Keeps::Failing, self.instance.unproven())))
     }
 
     pub fn stop(&self) -> Move {

@@ -64,7 +64,7 @@ fn waiting_words(service: &Service, fleet: &Fleet<'_>, updated_ready: usize) -> 
     if !fleet.evicting.is_empty() {
         words += &format!("; {}", evictions::words(service, &fleet.evicting));
     }
-    words += &fleet.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+    words += &fleet.trouble().map(|(_, trouble)| format!("; {trouble}")).unwrap_or_default();
     words + &and_unheard(service, fleet)
 }
 

@@ -9,7 +9,7 @@ use super::{
     rest::unheard,
     target::{Going, Target},
 };
-use crate::Item;
+use crate::{Item, instance::Keeps};
 
 /// Enough instances are ready for the service to count as up, whatever their template.
 pub const AVAILABLE: &str = "Available";
@@ -93,7 +93,7 @@ struct Words<'a> {
     service: &'a Service,
     counts: Counts,
     finished: String,
-    trouble: Option<String>,
+    trouble: Option<(Keeps, String)>,
     /// What is on nodes that are Unknown.
     unheard: Option<Why>,
     next: &'a Next,
@@ -121,9 +121,9 @@ impl Words<'_> {
             (Next::Blocked(why), ..) if !self.is_about_silence(why) => {
                 (why.reason, format!("{words}; {}", why.message))
             }
-            (_, Some(trouble), None) => ("InstancesFailing", format!("{words}; {trouble}")),
-            (_, Some(trouble), Some(unheard)) => {
-                ("InstancesFailing", format!("{words}; {trouble}; {}", unheard.message))
+            (_, Some((keeps, trouble)), None) => (reason(*keeps), format!("{words}; {trouble}")),
+            (_, Some((keeps, trouble)), Some(unheard)) => {
+                (reason(*keeps), format!("{words}; {trouble}; {}", unheard.message))
             }
             (_, None, Some(unheard)) => (unheard.reason, format!("{words}; {}", unheard.message)),
             (_, None, None) => ("Progressing", words),
@@ -167,6 +167,14 @@ impl Words<'_> {
             }
             (None, false) => condition(READY, Some(false), reason, words),
         }
+    }
+}
+
+/// Of a service some of whose instances are kept from being ready by that.
+pub fn reason(keeps: Keeps) -> &'static str {
+    match keeps {
+        Keeps::Failing => "InstancesFailing",
+        Keeps::Unplaceable | Keeps::ChecksFailing => keeps.reason(),
     }
 }
 

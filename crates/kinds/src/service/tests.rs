@@ -171,6 +171,36 @@ fn the_status_says_what_is_wrong() {
     assert_eq!(ready.message, "0 of 1 ready, 1 updated; web-new-0: command not found: /no/such");
 }
 
+#[test]
+fn what_failed_fits_nowhere_or_merely_warms_up_is_told_apart_and_the_worst_is_told() {
+    let conditions = [
+        (instance::PLACED, "Unplaceable", "fits on no node"),
+        ("Healthy", "CheckFailing", "readiness: exited with code 1"),
+        ("Healthy", "CheckFailed", "liveness: exited with code 1"),
+    ];
+    let told = |of: &[usize]| {
+        let mut world = fleet(&service_spec(1, 1, 0), "new-0+ new-1 new-2");
+        for (slot, n) in of.iter().enumerate() {
+            let (condition_type, reason, message) = conditions[*n];
+            let key = Key::new(instance::KIND, "default", &format!("web-new-{}", slot + 1));
+            let item = world.get(&key).unwrap().resource.clone();
+            let conditions = vec![model::condition(condition_type, Some(false), reason, message)];
+            let status = v1::InstanceStatus { phase: "Running".into(), conditions, ..Default::default() };
+            put(&mut world, item.metadata.unwrap(), item.spec.unwrap(), Some(crate::any(instance::STATUS, &status)));
+        }
+        let view = crate::View { world: &world, now: NOW, live_since: Time::default() };
+        let item = world.get(&key()).unwrap();
+        let service = item.body::<super::Service>().unwrap();
+        let target = super::target::Target::of(&view, item, service).unwrap();
+        let (keeps, words) = super::fleet::Fleet::of(&view, item, service, &target).trouble().unwrap();
+        format!("{}: {words}", super::status::reason(keeps))
+    };
+    expect!["Unplaceable: web-new-1: fits on no node"].assert_eq(&told(&[0]));
+    expect!["ChecksFailing: web-new-1: readiness: exited with code 1"].assert_eq(&told(&[1]));
+    expect!["Unplaceable: web-new-2: fits on no node"].assert_eq(&told(&[1, 0]));
+    expect!["InstancesFailing: web-new-2: liveness: exited with code 1"].assert_eq(&told(&[0, 2]));
+}
+
 /// Two versions of the software must call the same template the same.
 #[test]
 fn template_hashes_are_stable() {

@@ -106,8 +106,8 @@ fn a_replacement_in_trouble_is_told() {
     put(&mut world, record.metadata.unwrap(), record.spec.unwrap(), status);
     let status = v1::ServiceStatus::decode(plan(&world, &Services, &key()).status.unwrap().value.as_slice()).unwrap();
     let held = status.conditions.into_iter().find(|condition| condition.r#type == HELD).unwrap();
-    expect!["web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available); web-new-1: fits on no node"]
-        .assert_eq(&held.message);
+    expect!["Unplaceable: web-new-0, asked to go by drain of node n1, can't go until more than 1 are ready (spec.min_available); web-new-1: fits on no node"]
+        .assert_eq(&format!("{}: {}", held.reason, held.message));
 }
 
 #[test]

@@ -103,19 +103,23 @@ pub fn words(resource: &v1::Resource, goal: &Goal) -> String {
             waiting => format!("is being deleted, waits for {}", waiting.join(", ")),
         };
     }
-    if head.observed_generation < metadata.generation {
+    if head.observed_generation < metadata.generation && *goal != Goal::Deleted {
         let (observed, declared) = (head.observed_generation, metadata.generation);
         return format!("generation {declared} is not yet looked at (the status is of {observed})");
     }
-    let condition_type = match goal {
-        Goal::Deleted => "Ready",
-        Goal::Condition { condition_type, .. } => condition_type,
+    let Goal::Condition { condition_type, .. } = goal else {
+        let asked = kinds::kind(&metadata.kind).and_then(|kind| kind.asked_to_go(resource));
+        return asked.unwrap_or_else(|| "is there, and nobody asked for it to go".into());
     };
     match head.condition(condition_type) {
         None => format!("says nothing of {condition_type}"),
-        Some(c) if c.status == "True" && c.r#type == "Ready" => format!("ready: {}", c.message),
-        Some(c) => format!("{}: {}", if c.reason.is_empty() { &c.status } else { &c.reason }, c.message),
+        Some(c) if c.status == "True" && c.r#type == "Ready" => and("ready", &c.message),
+        Some(c) => and(if c.reason.is_empty() { &c.status } else { &c.reason }, &c.message),
     }
+}
+
+fn and(what: &str, more: &str) -> String {
+    if more.is_empty() { what.to_owned() } else { format!("{what}: {more}") }
 }
 
 #[cfg(test)]
@@ -185,5 +189,24 @@ mod tests {
         assert_eq!(words(&resource(2, 2, "False"), &Goal::ready()), "Replacing: 1 of 3");
         let old = words(&resource(3, 2, "True"), &Goal::ready());
         assert_eq!(old, "generation 3 is not yet looked at (the status is of 2)");
+        let mut silent = resource(2, 2, "True");
+        let mut head = Head::of(&silent);
+        head.conditions[0].message.clear();
+        silent.status.as_mut().unwrap().value = head.encode_to_vec();
+        assert_eq!(words(&silent, &Goal::ready()), "ready");
+    }
+
+    #[test]
+    fn of_what_should_be_gone_it_is_said_who_asked_and_what_holds_it() {
+        assert_eq!(words(&resource(3, 2, "True"), &Goal::Deleted), "is there, and nobody asked for it to go");
+        let evict = v1::Eviction { requested_by: "user/ann".into(), time: None };
+        let status = v1::InstanceStatus { evict: Some(evict), ..Default::default() };
+        let instance = v1::Resource {
+            metadata: Some(v1::Metadata { kind: "Instance".into(), ..Default::default() }),
+            status: Some(prost_types::Any { type_url: String::new(), value: status.encode_to_vec() }),
+            spec: None,
+        };
+        let told = words(&instance, &Goal::Deleted);
+        assert_eq!(told, "asked to go by user/ann, stays until its service's disruption budget lets it go");
     }
 }

@@ -26,13 +26,19 @@ fn nothing_new_goes_to_a_cordoned_node_and_what_runs_there_stays() {
     cluster.apply_with(sleeper("web", 2, 1).as_bytes(), &["--wait"]).ok();
     let before = cluster.instances("web");
     assert_eq!(before.iter().filter(|i| i.node == "n1").count(), 1, "they are spread: {before:?}");
+    cluster.run(&["cordon", "n2", "nobody"]).exits(3).says("node/nobody not found");
+    let told = cluster.run(&["uncordon", "n1", "n2"]).ok().stdout;
+    assert_eq!(told, "node/n1 was not cordoned\nnode/n2 was not cordoned\n");
     cluster.run(&["cordon", "n1"]).ok();
     cluster.run(&["scale", "service", "web", "--replicas", "5"]).ok();
     cluster.wait_ready("web", "60s");
     let cordoned = cluster.instances("web");
     assert!(before.iter().all(|i| cordoned.contains(i)));
     assert_eq!(cordoned.iter().filter(|i| i.node == "n1").count(), 1, "{cordoned:?}");
-    cluster.run(&["uncordon", "n1"]).ok();
+    let told = cluster.run(&["uncordon", "n1", "n2"]).ok().stdout;
+    assert_eq!(told, "node/n2 was not cordoned\nnode/n1 uncordoned\n");
+    let told = cluster.run(&["node", "confirm", "n1"]).ok().stdout;
+    assert_eq!(told, "node/n1 doubts nothing: there is nothing to confirm\n");
     cluster.run(&["scale", "service", "web", "--replicas", "6"]).ok();
     cluster.wait_ready("web", "60s");
     assert_eq!(cluster.instances("web").iter().filter(|i| i.node == "n1").count(), 2);
@@ -170,6 +176,12 @@ fn deleting_an_instance_waits_for_the_budget_unless_told_not_to() {
     cluster.run(&["delete", "instance", &before[0].name, "--no-wait"]).ok();
     let services = cluster.stream(&["get", "services", "-w", "-o", "json"]);
     services.until("the service says that it can't", LONG, |line| line.contains("BudgetSpent").then_some(()));
+    cluster
+        .run(&["delete", "instance", &before[0].name, "--timeout", "3s"])
+        .exits(5)
+        .says("asked to go by")
+        .says("2 must stay ready")
+        .says("the request stays in force");
     assert!(cluster.process_of(&before[0]).is_alive());
     assert_eq!(watched.fewest_ready, 2);
 

@@ -95,7 +95,13 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         let names = going.iter().map(|r| format!("{} is being deleted\n", words::short(&apply::key(r))));
         return output::print(&names.collect::<String>());
     }
-    wait::until(client, going, &Waiting::new(Goal::Deleted, args.timeout)).await
+    let waited = wait::until(client, going, &Waiting::new(Goal::Deleted, args.timeout)).await;
+    waited.map_err(|error| match error.downcast::<Trouble>() {
+        // Only the waiting has come to its end.
+        Ok(Trouble::TimedOut(words)) => Trouble::TimedOut(format!("{words}; the request stays in force")).into(),
+        Ok(other) => other.into(),
+        Err(error) => error,
+    })
 }
 
 fn used_by(key: &Key, users: &[Key]) -> String {

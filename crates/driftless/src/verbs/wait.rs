@@ -1,7 +1,10 @@
 //! `driftless wait`: by watch, never by polling; never from a status older than the declared generation, nor from one
 //! that nobody vouches for any more.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use api::v1;
 use futures::StreamExt;
@@ -14,7 +17,7 @@ use crate::{
     exit::Trouble,
     follow::{Follow, Update},
     output::{self, Progress},
-    standing::{self, Goal},
+    standing::{self, Goal, Head},
     vouched::{self, Vouched},
     words::{self, DEFAULT_NAMESPACE},
 };
@@ -132,6 +135,8 @@ struct Wanted {
     seen: Option<v1::Resource>,
     /// The watch spoke of it.
     told: bool,
+    /// Why its owner doesn't let it go, where it must go by being asked.
+    held_back: Option<String>,
     /// It's as wanted, but not for long enough yet.
     held: Option<Held>,
 }
@@ -170,13 +175,55 @@ async fn wait(client: &Client, mut wanted: BTreeMap<Key, Wanted>, waiting: &Wait
 fn unmet(key: &Key, wanted: &Wanted, waiting: &Waiting) -> String {
     let name = words::short(key);
     match &wanted.seen {
-        Some(resource) => format!("{name} {}", told(resource, waiting)),
+        Some(resource) => format!("{name} {}", told(resource, waiting, wanted.held_back.as_deref())),
         None => format!("{name} was not seen"),
     }
 }
 
-fn told(resource: &v1::Resource, waiting: &Waiting) -> String {
-    waiting.outdated(resource).unwrap_or_else(|| standing::words(resource, &waiting.goal))
+fn told(resource: &v1::Resource, waiting: &Waiting, held_back: Option<&str>) -> String {
+    let words = waiting.outdated(resource).unwrap_or_else(|| standing::words(resource, &waiting.goal));
+    match held_back.filter(|_| is_asked(resource)) {
+        Some(why) => format!("{words}: {why}"),
+        None => words,
+    }
+}
+
+/// It isn't being deleted yet, since its owner decides when it goes.
+fn is_asked(resource: &v1::Resource) -> bool {
+    let metadata = resource.metadata.as_ref();
+    let kind = metadata.filter(|m| m.deletion_time.is_none()).and_then(|m| kinds::kind(&m.kind));
+    kind.is_some_and(|kind| kind.asked_to_go(resource).is_some())
+}
+
+fn owner(resource: &v1::Resource) -> Option<Key> {
+    resource.metadata.as_ref()?.owner.as_ref().map(Key::of_owner)
+}
+
+/// The owners of those that were asked to go, which say what holds them; none where nothing was.
+fn owners<'a>(client: &'a Client, wanted: &BTreeMap<Key, Wanted>) -> Option<Follow<'a>> {
+    let asked = wanted.values().filter_map(|wanted| wanted.seen.as_ref()).filter(|resource| is_asked(resource));
+    let owners: BTreeSet<Key> = asked.filter_map(owner).collect();
+    (!owners.is_empty()).then(|| Follow::new(client, filter(owners.iter())))
+}
+
+async fn next(owners: &mut Option<Follow<'_>>) -> anyhow::Result<Vec<Update>> {
+    match owners {
+        Some(owners) => owners.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the owners say now. Everything is to be looked at again.
+fn held_back(wanted: &mut BTreeMap<Key, Wanted>, owners: Vec<Update>) -> Vec<Update> {
+    for update in owners {
+        let Update::Put(service) = update else { continue };
+        let said = Head::of(&service).condition(kinds::service::evictions::HELD).map(|held| held.message.clone());
+        let key = apply::key(&service);
+        for wanted in wanted.values_mut().filter(|w| w.seen.as_ref().and_then(owner).as_ref() == Some(&key)) {
+            wanted.held_back = said.clone();
+        }
+    }
+    again(wanted)
 }
 
 /// Until nothing is wanted any more.
@@ -188,12 +235,14 @@ async fn follow(
 ) -> anyhow::Result<()> {
     let goal = &waiting.goal;
     let mut follow = Follow::new(client, filter(wanted.keys()));
+    let mut owners = owners(client, wanted);
     let mut states = Box::pin(vouched::follow(client));
     let mut vouched = Vouched::read(client).await?;
     while !wanted.is_empty() {
         let due = wanted.values().filter_map(|wanted| wanted.held).map(|held| held.until).min();
         let updates = tokio::select! {
             updates = follow.next() => heard(wanted, updates?),
+            updates = next(&mut owners) => held_back(wanted, updates?),
             Some(newer) = states.next() => {
                 vouched = newer;
                 // What is ready by its status may be vouched for now.
@@ -261,7 +310,7 @@ fn put(
     }
     want.uid = metadata.uid;
     let shown = vouched.show(resource.clone());
-    progress.show(&words::short(&key), &told(&shown, waiting));
+    progress.show(&words::short(&key), &told(&shown, waiting, want.held_back.as_deref()));
     if let Some(told) = (waiting.taken_back)(&shown) {
         return Err(Trouble::TakenBack(told).into());
     }

@@ -217,6 +217,12 @@ impl Cluster {
         self.parts.remove(at).kill();
     }
 
+    /// SIGSTOP to one process of the control plane, which keeps its connections.
+    pub fn pause_part(&self, name: &str) {
+        let part = self.parts.iter().find(|part| part.name() == name).expect("it runs");
+        part.process().signal(rustix::process::Signal::STOP);
+    }
+
     /// One more controller, of that name.
     pub fn start_controller(&mut self, name: &str) {
         self.start_controller_with(name, &[]);

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use wire::error::UNHEARD;
 
 use crate::{
     bench,
@@ -187,7 +188,10 @@ fn talk(servers: &Servers, tracing: &Tracing, verb: Verb) -> anyhow::Result<()> 
             declaring.end(&done).await;
         }
         // Which server it was is half of what is wrong.
-        let away = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(store::Error::Unavailable(_)));
+        let away = |error: &anyhow::Error| match error.downcast_ref() {
+            Some(store::Error::Unavailable(why)) => !why.starts_with(UNHEARD),
+            _ => false,
+        };
         done.map_err(|error| match away(&error) {
             true => error.context(format!("server {}", servers.addresses.join(", "))),
             false => error,

@@ -4,7 +4,7 @@ use std::{io, process::ExitCode};
 
 use server::Readiness;
 use store::Error;
-use wire::error::{UNANSWERED, UNREACHED};
+use wire::error::{UNANSWERED, UNHEARD, UNREACHED};
 
 use crate::words;
 
@@ -117,6 +117,8 @@ pub fn code(error: &anyhow::Error) -> u8 {
             | Error::InUse { .. }
             | Error::Fenced(_),
         ) => CONFLICT,
+        // The servers are well.
+        Some(Error::Unavailable(message)) if message.starts_with(UNHEARD) => FAILED,
         Some(Error::Unavailable(_)) => UNREACHABLE,
         _ => FAILED,
     }
@@ -191,7 +193,9 @@ mod tests {
         assert_eq!(of("etcd 10.0.0.7:2379: it sees no leader, so no quorum"), Some(STORE_AWAY));
         assert_eq!(of(store_etcd::NO_SPACE), None, "it says itself what to do");
         assert_eq!(of("Instance/default/web-0 is not placed on a node yet"), None);
-        assert_eq!(of("the agent of node n1 didn't answer in time"), None);
+        let unheard = format!("{UNHEARD}: the agent of node n1 didn't answer in time");
+        assert_eq!(of(&unheard), None);
+        assert_eq!(code(&Error::Unavailable(unheard).into()), FAILED, "the servers are there");
     }
 
     #[test]

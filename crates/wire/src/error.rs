@@ -24,6 +24,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 pub const UNREACHED: &str = "not reached";
 /// The same where one was, but gave no answer in time.
 pub const UNANSWERED: &str = "no answer";
+/// The same where a server answered, and can't say what a node's agent would: nobody hears that.
+pub const UNHEARD: &str = "node not heard";
 
 /// What a call does, so what its failure may have left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

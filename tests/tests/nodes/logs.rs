@@ -14,7 +14,7 @@ use driftless_tests::{
 };
 use store_etcd::testing::Etcd;
 
-use crate::watched::{LONG, sleeper};
+use crate::watched::{LONG, sleeper, status};
 
 /// Counts aloud, for ever.
 fn counter(name: &str) -> String {
@@ -84,6 +84,47 @@ fn driftless_with(server: &str, arguments: &[&str]) -> Command {
     let mut command = driftless(server);
     command.args(arguments);
     command
+}
+
+#[test]
+fn the_log_of_what_will_not_run_again_ends_and_of_what_never_ran_that_is_told() {
+    let cluster = Cluster::of_nodes(&["n1"]);
+    let once = |name: &str, command: &str| {
+        let once = sleeper(name, 1, 0).replace("[sleep, '86400']", command);
+        once.replace("stop_grace", "restart: Never, stop_grace")
+    };
+    let go = cluster.dir().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.02; done", go.display());
+    cluster.apply(&once("fails", &format!("[sh, -c, 'echo begin; {wait}; echo end; exit 3']"))).ok();
+    status(&cluster, "it runs", "fails", |status| status["phase"] == "Running");
+    let follower = cluster.stream(&["logs", "-f", &cluster.instances("fails")[0].name]);
+    assert_eq!(follower.next(LONG).as_deref(), Some("begin"));
+    fs::write(go, "").expect("the directory can be written");
+    assert_eq!(follower.next(LONG).as_deref(), Some("end"));
+    assert_eq!(follower.ends_with(LONG), Some(0));
+
+    cluster.apply(&once("typo", "[/no/such/program]")).ok();
+    status(&cluster, "it can't be started", "typo", |status| status["conditions"].to_string().contains("CannotStart"));
+    let instance = cluster.instances("typo").remove(0).name;
+    let told = format!("instance/{instance} was not started yet, so it wrote nothing: command not found");
+    for arguments in [&["logs", &instance][..], &["logs", "-f", &instance]] {
+        assert_eq!(cluster.run(arguments).ok().says(&told).stdout, "");
+    }
+}
+
+#[test]
+fn of_a_node_that_is_not_heard_no_log_is_waited_for() {
+    let cluster = Cluster::of_nodes(&["n1"]);
+    cluster.apply_with(counter("web").as_bytes(), &["--wait"]).ok();
+    let instance = cluster.instances("web").remove(0).name;
+    // Its connections stay open.
+    cluster.pause_part("n1");
+    let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+    nodes.until_json("its silence is noted", LONG, |event| {
+        event["resource"]["status"]["silentSince"].is_string().then_some(())
+    });
+    let done = cluster.run(&["logs", &instance]).exits(1).says("the agent of node n1 has had no session since");
+    assert!(!done.stderr.contains("server") && !done.stderr.contains("hint"), "{}", done.stderr);
 }
 
 #[test]

@@ -5,13 +5,17 @@
 
 use std::{io::Write, time::Duration};
 
+use anyhow::Context;
 use api::v1;
 use futures::{StreamExt, stream};
-use model::{Key, Time};
+use kinds::instance;
+use model::{Filter, Key, Time};
+use prost::Message;
 use store::{Class, LogPiece, LogStream};
 
 use crate::{
     client::Client,
+    follow::{Follow, Update},
     output::say,
     words::{self, DEFAULT_NAMESPACE},
 };
@@ -31,7 +35,8 @@ pub struct Args {
     /// The instance's name, as 'driftless get instances' shows it.
     #[arg(value_name = "INSTANCE")]
     instance: String,
-    /// Go on as more is written, until the instance is gone; also over restarts of its agent and of servers.
+    /// Go on as more is written, until the instance is gone or has ended for good; also over restarts of its agent and of
+    /// servers.
     #[arg(short, long)]
     follow: bool,
     /// Of the run before the present or last one; only these two are kept.
@@ -61,21 +66,41 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         since: since.and_then(|since| since.try_into().ok()),
         after: String::new(),
     };
-    if !request.follow {
-        return Ok(show(&mut client.logs(request).await?, &mut String::new()).await??);
+    let key = Key::new(instance::KIND, &request.namespace, &request.instance);
+    let mut shown = Shown::default();
+    match request.follow {
+        true => follow(client, &key, request, &mut shown).await?,
+        false => shown.show(&mut client.logs(request).await?).await??,
     }
-    let key = Key::new("Instance", &request.namespace, &request.instance);
-    let uid = uid(client, &key).await?;
+    match shown.nothing {
+        true => unstarted(client, &key).await,
+        false => Ok(()),
+    }
+}
+
+async fn follow(client: &Client, key: &Key, request: v1::LogsRequest, shown: &mut Shown) -> anyhow::Result<()> {
+    let uid = uid(client, key).await?;
+    let mut over = Box::pin(over(client, key));
     let mut pieces = client.logs(request.clone()).await?;
-    let mut position = String::new();
-    while let Err(broken) = show(&mut pieces, &mut position).await? {
+    loop {
+        let broken = tokio::select! {
+            ended = shown.show(&mut pieces) => match ended? {
+                Ok(()) => return Ok(()),
+                Err(broken) => broken,
+            },
+            // Nothing more is written, so what is there by now is all.
+            () = &mut over => {
+                let rest = v1::LogsRequest { follow: false, after: shown.position.clone(), ..request };
+                return Ok(shown.show(&mut client.logs(rest).await?).await??);
+            }
+        };
         // Only from a position nothing is shown twice, or left out.
-        if position.is_empty() || !passes(&broken) {
+        if shown.position.is_empty() || !passes(&broken) {
             return Err(broken.into());
         }
         say(&format!("{key}: waiting for its log to go on: {broken}"));
-        let after = v1::LogsRequest { after: position.clone(), ..request.clone() };
-        match go_on(client, &key, &uid, after).await? {
+        let after = v1::LogsRequest { after: shown.position.clone(), ..request.clone() };
+        match go_on(client, key, &uid, after).await? {
             Some(again) => pieces = again,
             None => {
                 say(&format!("{key} is gone; what it wrote meanwhile can't be read here any more"));
@@ -84,24 +109,71 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
         }
         say(&format!("{key}: its log goes on"));
     }
-    Ok(())
 }
 
-/// As it comes, until it ends or breaks off; how far that was.
-async fn show(pieces: &mut LogStream, at: &mut String) -> anyhow::Result<store::Result<()>> {
-    let mut out = std::io::stdout();
-    while let Some(piece) = pieces.next().await {
-        let LogPiece { data, position } = match piece {
-            Ok(piece) => piece,
-            Err(broken) => return Ok(Err(broken)),
-        };
-        out.write_all(&data)?;
-        out.flush()?;
-        if !position.is_empty() {
-            *at = position;
-        }
+/// What of a log was shown.
+struct Shown {
+    nothing: bool,
+    /// How far that was; empty before the first piece.
+    position: String,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self { nothing: true, position: String::new() }
     }
-    Ok(Ok(()))
+}
+
+impl Shown {
+    /// As it comes, until it ends or breaks off. Given up in between, it has shown what it says.
+    async fn show(&mut self, pieces: &mut LogStream) -> anyhow::Result<store::Result<()>> {
+        let mut out = std::io::stdout();
+        while let Some(piece) = pieces.next().await {
+            let LogPiece { data, position } = match piece {
+                Ok(piece) => piece,
+                Err(broken) => return Ok(Err(broken)),
+            };
+            out.write_all(&data)?;
+            out.flush()?;
+            self.nothing &= data.is_empty();
+            if !position.is_empty() {
+                self.position = position;
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// Until the instance has ended for good; for ever where it's deleted before.
+async fn over(client: &Client, key: &Key) {
+    let filter = || Filter { namespace: key.namespace().into(), name: key.name().into(), ..Filter::kind(key.kind()) };
+    loop {
+        let mut watch = Follow::new(client, filter());
+        while let Ok(updates) = watch.next().await {
+            let ends = |update: &Update| matches!(update, Update::Put(one) if instance::is_over(&status(one)));
+            if updates.iter().any(ends) {
+                return;
+            }
+        }
+        // Whoever reads the log is told what is wrong.
+        tokio::time::sleep(PAUSE_MAX).await;
+    }
+}
+
+fn status(resource: &v1::Resource) -> v1::InstanceStatus {
+    let bytes = resource.status.as_ref().map_or(&[][..], |status| status.value.as_slice());
+    v1::InstanceStatus::decode(bytes).unwrap_or_default()
+}
+
+/// Says so where nothing was written because nothing ran.
+async fn unstarted(client: &Client, key: &Key) -> anyhow::Result<()> {
+    let Some(object) = client.api.get(key).await? else { return Ok(()) };
+    let status = status(&object.resource().with_context(|| format!("{key} can't be decoded"))?);
+    if let Some(why) = instance::unstarted(&status) {
+        let and = if why.is_empty() { String::new() } else { format!(": {why}") };
+        say(&format!("{} was not started yet, so it wrote nothing{and}", words::short(key)));
+    }
+    Ok(())
 }
 
 /// Which of those that had or have the name it is. None: there is none.

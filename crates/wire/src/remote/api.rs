@@ -12,7 +12,7 @@ use super::{
     report::Link,
 };
 use crate::{
-    error::{Call, from_status},
+    error::{Call, UNHEARD, from_status},
     trace::CallSpan,
 };
 
@@ -119,7 +119,8 @@ impl Remote {
                 Ok(Err(status)) => Err(from_status(&status, Call::Read)),
                 Err(_) => Err(Error::Unavailable("the log didn't begin in time".into())),
             };
-            if !matches!(answered, Err(Error::Unavailable(_))) {
+            // No other server hears the node, either.
+            if !matches!(&answered, Err(Error::Unavailable(why)) if !why.starts_with(UNHEARD)) {
                 break;
             }
         }

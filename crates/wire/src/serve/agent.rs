@@ -23,7 +23,7 @@ use super::{
     relay::{self, Log},
     status,
 };
-use crate::{identity, rpc::agent_service_server::AgentService};
+use crate::{error::UNHEARD, identity, rpc::agent_service_server::AgentService};
 
 /// For finding out which server an agent is attached to.
 const LOOKUP_MAX: Duration = Duration::from_secs(1);
@@ -116,11 +116,21 @@ impl Service {
             since: request.since,
             after: request.after.clone(),
         };
+        let sessions = self.sessions().await;
+        let is_its = |member: &&v1::Member| member.role == "agent" && member.name == node;
+        let agent = sessions.as_ref().map(|sessions| sessions.members.iter().find(is_its));
+        if let Some(None) = agent {
+            // Its stream may still be here, as who is frozen or cut off ends none; or be here already, with a new session.
+            let since = self.silent_since(&node).await;
+            if since.is_some() || !self.hub.has(&node) {
+                return Err(unheard(&node, since));
+            }
+        }
         if let Some(opened) = self.hub.open(&node, start).await {
             return Ok(responses(opened?).boxed());
         }
         let here = format!("the agent of node {node} isn't attached to this server ({})", self.name);
-        match self.elsewhere(&node).await {
+        match agent.flatten().and_then(|agent| self.elsewhere(agent)) {
             None => Err(Error::Unavailable(here)),
             Some(there) if relayed => Err(Error::Unavailable(format!("{here} but to {}", there.name))),
             Some(there) => relay::open(caller, request, &there)
@@ -129,14 +139,33 @@ impl Service {
         }
     }
 
-    /// The other server that the node's agent is attached to.
-    async fn elsewhere(&self, node: &str) -> Option<relay::Server> {
+    /// Who has a session. None: that can't be found out.
+    async fn sessions(&self) -> Option<Arc<v1::Coordination>> {
         let members = async { self.api.coordination().await.ok()?.next().await?.ok() };
-        let state = tokio::time::timeout(LOOKUP_MAX, members).await.ok().flatten()?;
-        let agent = state.members.iter().find(|m| m.role == "agent" && m.name == node)?;
+        tokio::time::timeout(LOOKUP_MAX, members).await.ok().flatten()
+    }
+
+    /// As the leader noted it.
+    async fn silent_since(&self, node: &str) -> Option<prost_types::Timestamp> {
+        let record = self.api.get(&Key::new("Node", "", node)).await.ok().flatten();
+        let status = record.and_then(|object| object.resource().ok()?.status)?;
+        v1::NodeStatus::decode(status.value.as_slice()).ok()?.silent_since
+    }
+
+    /// The other server that the agent is attached to.
+    fn elsewhere(&self, agent: &v1::Member) -> Option<relay::Server> {
         let there = relay::Server { name: agent.server.clone(), address: agent.server_address.clone() };
         (there.name != self.name).then_some(there)
     }
+}
+
+/// Its agent has no session.
+fn unheard(node: &str, since: Option<prost_types::Timestamp>) -> Error {
+    let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+    Error::Unavailable(format!(
+        "{UNHEARD}: the agent of node {node} has had no session{since}; what its instances wrote is kept there, and can be \
+         read once it's back"
+    ))
 }
 
 fn tell(response: Tell) -> v1::ReportResponse {

@@ -14,12 +14,14 @@ use api::v1;
 use store::{Error, LogPiece, Result};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::error::UNHEARD;
+
 /// Chunks on their way from an agent to a reader.
 const CHUNKS_MAX: usize = 8;
 /// Log requests that an agent's stream hasn't taken yet.
 const REQUESTS_MAX: usize = 64;
-/// An agent answers a request for a log this soon.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// An agent answers a request for a log this soon. Leaves time to say so, within a client's usual 5 s.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// Of one log. It's whole only where its end was told, or an error: who relays it may be gone any time.
 pub enum Chunk {
@@ -55,6 +57,11 @@ impl Hub {
         (Attachment { hub: self.clone(), node: node.to_owned(), stream }, requests)
     }
 
+    /// Whether a stream of the node's agent is here.
+    pub fn has(&self, node: &str) -> bool {
+        self.state().nodes.contains_key(node)
+    }
+
     /// Asks the node's agent for a log. None: its agent isn't here.
     pub async fn open(self: &Arc<Self>, node: &str, mut start: v1::LogStart) -> Option<Result<Chunks>> {
         start.id = rand::random();
@@ -72,7 +79,7 @@ impl Hub {
         }
         Some(match tokio::time::timeout(ANSWER_MAX, answered).await {
             Ok(Ok(chunks)) => Ok(chunks),
-            _ => Err(Error::Unavailable(format!("the agent of node {node} didn't answer in time"))),
+            _ => Err(Error::Unavailable(format!("{UNHEARD}: the agent of node {node} didn't answer in time"))),
         })
     }
 

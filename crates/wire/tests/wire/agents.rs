@@ -233,6 +233,19 @@ async fn a_slow_reader_of_a_log_holds_up_no_report() {
     drop(unread);
 }
 
+/// The leader noted it.
+async fn node_silent(double: &Double, name: &str) {
+    let since = prost_types::Timestamp { seconds: 7, nanos: 0 };
+    let status = v1::NodeStatus { silent_since: Some(since), ..Default::default() };
+    let resource = v1::Resource {
+        metadata: Some(v1::Metadata { kind: "Node".into(), name: name.into(), ..Default::default() }),
+        status: Some(prost_types::Any { value: status.encode_to_vec(), ..Default::default() }),
+        ..Default::default()
+    };
+    let write = Transaction { writes: vec![put(resource, Revision::ZERO)], ..Transaction::default() };
+    double.memory.commit(write).await.unwrap();
+}
+
 #[tokio::test]
 async fn why_a_log_cannot_be_read() {
     let double = Arc::new(Double::default());
@@ -246,8 +259,11 @@ async fn why_a_log_cannot_be_read() {
     instance(&double, "web-1", "").await;
     assert_eq!(why("web-1").await, Error::Unavailable("Instance/default/web-1 is not placed on a node yet".into()));
     instance(&double, "web-2", "n1").await;
-    let nowhere = "the agent of node n1 isn't attached to this server (s2)";
-    assert_eq!(why("web-2").await, Error::Unavailable(nowhere.into()));
+    let unheard = "node not heard: the agent of node n1 has had no session; what its instances wrote is kept there";
+    assert!(matches!(why("web-2").await, Error::Unavailable(why) if why.starts_with(unheard)));
+    node_silent(&double, "n1").await;
+    let since = "no session since 1970-01-01T00:00:07Z";
+    assert!(matches!(why("web-2").await, Error::Unavailable(why) if why.contains(since)));
     let elsewhere = first.remote();
     register(&elsewhere).await;
     // The other server asks there, and tells what the agent says.

@@ -20,8 +20,8 @@ use tokio::{
 
 use crate::{
     Clock, Config, Metrics,
-    assigned::View,
-    driver::{Driver, LogPart, Result, Trouble},
+    assigned::{self, View},
+    driver::{Driver, Found, LogPart, Result, Trouble},
     feed::Watcher,
     node::Node,
     outbox::Outbox,
@@ -57,6 +57,7 @@ impl Agent {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
         let memory = self.driver.load_node().await?;
         let found = self.driver.observe().await?;
+        own(&self.config.node, &found)?;
         tracing::info!(node = %self.config.node, driver = self.driver.name(), instances = found.len(), "agent starts");
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
         let node = Node::new(&self.config.node, Arc::clone(&self.driver), memory);
@@ -121,6 +122,19 @@ impl Agent {
         let watcher = Watcher { config: Arc::clone(&self.config), api: Arc::clone(&self.api), relist };
         tasks.spawn(watcher.watch(events.clone()));
     }
+}
+
+/// Work belongs to the node that it was given to: an agent of another name would be told nothing of it, while whoever
+/// declared it waits for that node, or has it replaced.
+fn own(node: &str, found: &[Found]) -> Result<()> {
+    let owner = |found: &Found| assigned::spec(&found.resource).map(|spec| spec.node).filter(|name| !name.is_empty());
+    let others: Vec<String> = found.iter().filter_map(owner).filter(|name| name != node).collect();
+    let Some(other) = others.first() else { return Ok(()) };
+    let instances = kinds::count(others.len(), "instance");
+    Err(Trouble(format!(
+        "its data dir holds {instances} of node {other}, so it can't be {node}'s: start it with --node {other}, and to \
+         rename the node drain it first (driftless drain {other}); see docs/DEPLOY.md, \"A host that is renamed\""
+    )))
 }
 
 /// Logs that are read at the same time; one that is followed is looked at ten times a second.

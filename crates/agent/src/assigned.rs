@@ -141,6 +141,16 @@ impl View {
         self.staged = None;
     }
 
+    /// What is said now is said of the store that the records are of: no snapshot of another one has begun.
+    pub fn is_current(&self) -> bool {
+        self.staged.as_ref().is_none_or(|(incarnation, _)| Some(incarnation) == self.incarnation.as_ref())
+    }
+
+    /// The last complete snapshot, or what changed since, has a record of it; one that can't be read holds its name.
+    pub fn names(&self, id: &Id) -> bool {
+        self.incarnation.is_some() && !self.absent(id)
+    }
+
     /// Nothing says that there is such a record; before a complete snapshot that means nothing.
     pub fn absent(&self, id: &Id) -> bool {
         !self.records.instances.contains_key(&id.uid) && !self.records.unreadable.contains(&id.key)

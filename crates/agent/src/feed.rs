@@ -47,7 +47,11 @@ impl Watcher {
 
     async fn follow(&self, token: &mut Token, redial: &mut Redial, events: &mpsc::Sender<Event>) -> Ended {
         let sweep = self.next_sweep();
-        let options = WatchOptions { filter: filter(&self.config.node), resume: token.resume(), ..Default::default() };
+        let resume = token.resume();
+        // One that goes on says at once that it does, also where nothing happened: any store has come that far.
+        let min_revision = if resume.is_some() { Revision(1) } else { Revision::ZERO };
+        let filter = filter(&self.config.node);
+        let options = WatchOptions { filter, resume, min_revision, ..Default::default() };
         let mut stream = match self.api.watch(options).await {
             Ok(stream) => stream,
             Err(error) => return Ended::Broken(error.to_string()),

@@ -29,6 +29,9 @@ pub struct Unconfirmed {
     pub doubt: Doubt,
     pub incarnation: String,
     pub instances: usize,
+    /// Of them, those that may run without a server's word only for a time.
+    #[serde(default)]
+    pub bound: usize,
 }
 
 /// A user's word for a store, on this node.
@@ -111,14 +114,21 @@ impl Confirmation {
 
 impl Unconfirmed {
     fn condition(&self, node: &str) -> v1::Condition {
-        let Self { doubt, incarnation, instances } = self;
+        let Self { doubt, incarnation, instances, bound } = self;
         let (are, they_run, they_are) = match instances {
             1 => ("is", "it runs", "it is"),
             _ => ("are", "they run", "they are"),
         };
         let instances = kinds::count(*instances, "instance");
         let unknown = format!("doesn't know {instances} that {are} here");
-        let until = format!("{they_run} on until somebody vouches for it (driftless node confirm {node})");
+        let until = match bound {
+            0 => format!("{they_run} on until somebody vouches for it (driftless node confirm {node})"),
+            bound => format!(
+                "{they_run} on until somebody vouches for it (driftless node confirm {node}), but for {bound} with \
+                 on_disconnect.stop_after: a store that doesn't know of it is no server that is heard, so its supervisor \
+                 ends it at its time"
+            ),
+        };
         let (reason, message) = match doubt {
             Doubt::OtherIncarnation => (
                 "OtherIncarnation",

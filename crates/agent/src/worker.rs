@@ -198,6 +198,7 @@ impl Worker {
             Event::Feed(Feed::Broken) => {
                 self.metrics.hears.set(0);
                 self.view.broken();
+                self.contact.untold();
             }
             Event::Feed(Feed::Open) => self.metrics.hears.set(1),
             Event::Feed(Feed::Item(item)) => {
@@ -210,7 +211,7 @@ impl Worker {
                 if changed.complete || had_node {
                     self.miss_node();
                 }
-                self.contact.told();
+                self.contact.told(self.view.is_current());
                 self.count_contact();
                 if changed.complete {
                     self.complete();
@@ -285,6 +286,8 @@ impl Worker {
                     self.enter(slot);
                 }
             }
+            // It may have been missing before.
+            self.renew(uid);
         }
         self.step(uid);
     }

@@ -107,6 +107,8 @@ struct Instance {
     /// What it is can't be read.
     unread: bool,
     reached: Reached,
+    /// How often it was allowed to go on since a server was heard.
+    renewals: u64,
     pid: i64,
     /// None: it runs.
     exit: watch::Sender<Option<Exit>>,
@@ -149,6 +151,12 @@ impl Sim {
     pub fn damage(&self, key: &Key) {
         let mut machine = self.machine.lock().expect("no holder panics");
         machine.instances.values_mut().filter(|i| i.key() == *key).for_each(|i| i.unread = true);
+    }
+
+    /// How often it was allowed to go on since a server was heard.
+    pub fn renewals(&self, key: &Key) -> u64 {
+        let machine = self.machine.lock().expect("no holder panics");
+        machine.instances.values().filter(|i| i.key() == *key).map(|i| i.renewals).sum()
     }
 
     /// How often its run came up against its limits.
@@ -316,6 +324,7 @@ impl Driver for Sim {
             unborn: false,
             unread: false,
             reached: Reached::default(),
+            renewals: 0,
             pid: machine.next_pid,
             exit: watch::Sender::new(None),
         };
@@ -341,7 +350,10 @@ impl Driver for Sim {
         Ok(Exit::new(How::SupervisorLost, self.clock.now()))
     }
 
-    async fn heard(&self, _id: &Id, _until: Moment) {}
+    async fn heard(&self, id: &Id, _until: Moment) {
+        let mut machine = self.machine.lock().expect("no holder panics");
+        machine.instances.get_mut(&id.uid).into_iter().for_each(|i| i.renewals += 1);
+    }
 
     fn unenforced(&self, _limits: &Limits) -> Option<String> {
         None

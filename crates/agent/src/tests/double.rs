@@ -262,13 +262,17 @@ impl Store for Server {
             Some(token) => (Vec::new(), token.revision.0),
             None => (state.snapshot(), state.revision),
         };
+        let revision = Revision(state.revision);
+        let asked = options.min_revision > Revision::ZERO && options.min_revision <= revision;
+        let bookmark = Bookmark { incarnation: state.incarnation.clone(), revision, ..Default::default() };
+        let answer = asked.then(|| WatchItem::Bookmark(bookmark));
         state.snapshots += usize::from(!first.is_empty());
         if state.cut_short && !first.is_empty() {
             let begun: Vec<_> = first.into_iter().take(2).map(Ok).collect();
             return Ok(stream::iter(begun).boxed());
         }
         drop(state);
-        Ok(stream::iter(first.into_iter().map(Ok)).chain(self.follow(from)).boxed())
+        Ok(stream::iter(first.into_iter().chain(answer).map(Ok)).chain(self.follow(from)).boxed())
     }
 
     /// Agents remove releases, nothing else.

@@ -338,7 +338,7 @@ async fn many_changes_ride_in_few_batches() {
 }
 
 /// Of what is stopped 20 s after the last word of a server.
-fn at_most_once() -> v1::InstanceTemplate {
+pub fn at_most_once() -> v1::InstanceTemplate {
     let after = prost_types::Duration { seconds: 20, nanos: 0 };
     let on_disconnect = Some(v1::OnDisconnect { stop_after: Some(after) });
     v1::InstanceTemplate { on_disconnect, ..Default::default() }

@@ -1,5 +1,6 @@
 //! The agent's whole loop, on simulated instances and under a clock that the test turns, against a double of the server.
 
+mod contact;
 mod double;
 mod loops;
 mod statuses;

@@ -52,6 +52,26 @@ fn a_snapshot_counts_only_at_its_end() {
 }
 
 #[test]
+fn only_the_last_whole_snapshot_of_the_present_store_names_anything() {
+    let mut view = View::default();
+    view.apply(start());
+    assert!(!view.is_current() && !view.names(&id("a")), "nothing is known yet");
+    snapshot(&mut view, &["a"]);
+    let again = Id { uid: "another".into(), ..id("a") };
+    assert!(view.is_current() && view.names(&id("a")) && !view.names(&id("b")) && !view.names(&again));
+    view.apply(start());
+    assert!(view.is_current() && view.names(&id("a")), "the same store says it anew");
+    let other = "b".into();
+    view.apply(WatchItem::SnapshotStart {
+        incarnation: other,
+        revision: Revision(1),
+        time: Time::default(),
+        partial: None,
+    });
+    assert!(!view.is_current());
+}
+
+#[test]
 fn changes_name_whom_they_are_about() {
     let mut view = View::default();
     snapshot(&mut view, &["a"]);

@@ -21,6 +21,7 @@ impl Worker {
         let strays: Vec<&Slot> = here.iter().copied().filter(is_stray).collect();
         let all = Missing { of: here.len(), strays: strays.len() };
         let left = strays.len() + going.len();
+        let bound = strays.iter().filter(|slot| slot.template.stop_after.is_some()).count();
         let (running, idle): (Vec<&Slot>, Vec<&Slot>) = strays.into_iter().partition(|slot| slot.is_running());
         let runs = here.iter().filter(|slot| slot.is_running()).count();
         let run = Missing { of: runs, strays: running.len() };
@@ -57,7 +58,7 @@ impl Worker {
         }
         let unconfirmed = doubt.map(|doubt| {
             let instances = if doubt == Doubt::Resolved { left } else { all.strays };
-            Unconfirmed { doubt, incarnation, instances }
+            Unconfirmed { doubt, incarnation, instances, bound }
         });
         memory.unconfirmed.clone_from(&unconfirmed);
         self.node.unconfirmed = unconfirmed;

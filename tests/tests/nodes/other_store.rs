@@ -8,7 +8,7 @@ use driftless_tests::{
     processes::{Process, look_until},
 };
 
-use crate::watched::{LONG, sleeper, sleeps};
+use crate::watched::{LONG, at_most_once, sleeper, sleeps};
 
 /// Of a cluster, where nobody says otherwise.
 const SHARDS: usize = 128;
@@ -87,6 +87,51 @@ fn an_empty_store_stops_nothing_and_the_old_one_finds_all_as_it_was() {
     assert_eq!(cluster.instances("web"), before);
     assert!(processes.iter().all(|p| p.is_alive()));
     until_nodes(&nodes(&cluster), None);
+}
+
+/// Nothing that runs is stopped for an emptied store, but for what may run only as long as a store names it.
+#[test]
+fn what_must_run_at_most_once_ends_at_its_time_where_the_store_does_not_name_it() {
+    let mut cluster = Cluster::of_nodes(&["n1"]);
+    cluster.apply_with(at_most_once().as_bytes(), &["--wait"]).ok();
+    cluster.apply_with(sleeper("web", 1, 0).as_bytes(), &["--wait"]).ok();
+    let once = cluster.process_of(&cluster.instances("once")[0]);
+    let web = cluster.process_of(&cluster.instances("web")[0]);
+    end_control_plane(&mut cluster);
+    fs::rename(cluster.dir().join("store"), cluster.dir().join("kept")).expect("nobody uses it");
+    cluster.start_control_plane();
+    until_said(&nodes(&cluster), &["n1"], Some("OtherIncarnation"));
+    let shown = cluster.run(&["describe", "node", "n1"]).ok().stdout;
+    assert!(shown.contains("but for 1 with on_disconnect.stop_after"), "{shown}");
+    once.wait_gone(LONG);
+    assert!(web.is_alive());
+}
+
+#[test]
+fn a_data_dir_with_work_of_one_node_is_refused_to_another() {
+    let mut cluster = Cluster::of_nodes(&["n1"]);
+    cluster.apply_with(at_most_once().as_bytes(), &["--wait"]).ok();
+    let once = cluster.process_of(&cluster.instances("once")[0]);
+    cluster.kill_part("n1");
+    let data = cluster.node_dir("n1").to_str().expect("a temporary path is text").to_owned();
+    let refused = cluster.run(&["agent", "--node", "n33", "--data-dir", &data]);
+    assert_ne!(refused.code, 0, "{refused:?}");
+    for said in ["holds 1 instance of node n1", "start it with --node n1", "driftless drain n1"] {
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
+    once.wait_gone(LONG);
+
+    cluster.start_agent("n1");
+    cluster.run(&["delete", "service", "once", "--timeout", "60s"]).ok();
+    look_until("nothing is left in it", LONG, || {
+        fs::read_dir(cluster.node_dir("n1").join("instances")).is_ok_and(|mut left| left.next().is_none()).then_some(())
+    });
+    cluster.kill_part("n1");
+    cluster.start_part("n33", &["agent", "--node", "n33", "--data-dir", &data]);
+    nodes(&cluster).until_json("an empty one takes another name", LONG, |e| {
+        let ready = condition(&e["resource"], "Ready").is_some_and(|c| c["status"] == "True");
+        (ready && e["resource"]["metadata"]["name"] == "n33").then_some(())
+    });
 }
 
 /// On one node also where its agent is killed in the midst of it. A sleeper that ignores SIGTERM takes a second to end, so

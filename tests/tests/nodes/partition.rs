@@ -10,7 +10,7 @@ use driftless_tests::{
 };
 use serde_json::Value;
 
-use crate::watched::{LONG, Watched, sleeper, sleeps};
+use crate::watched::{LONG, Watched, at_most_once, sleeper, sleeps};
 
 /// The same service, of another template.
 fn changed(manifest: &str) -> String {
@@ -96,12 +96,6 @@ fn an_old_instance_on_a_node_that_is_not_lost_yet_goes_as_soon_as_the_node_hears
     far.heal();
     let after = exactly(&cluster, 3, "v2");
     assert!(!old.is_alive() && after.iter().all(|i| i.node != "n1"));
-}
-
-/// What must run at most once is stopped by its own supervisor, though the agent hears nothing, or is gone.
-fn at_most_once() -> String {
-    let bound = "on_disconnect: { stop_after: 10s }, stop_grace: 1s";
-    sleeper("once", 1, 0).replace("stop_grace: 1s", bound).replace("lost_after: 3s", "lost_after: 3600s")
 }
 
 /// Waits until one that was cut off runs again, and says that it was.

@@ -30,6 +30,12 @@ spec:
     )
 }
 
+/// What must run at most once is stopped by its own supervisor, though the agent hears nothing, or is gone.
+pub fn at_most_once() -> String {
+    let bound = "on_disconnect: { stop_after: 10s }, stop_grace: 1s";
+    sleeper("once", 1, 0).replace("stop_grace: 1s", bound).replace("lost_after: 3s", "lost_after: 3600s")
+}
+
 /// The status of an instance of that service, once one is as wanted.
 #[track_caller]
 pub fn status(cluster: &Cluster, what: &str, service: &str, wanted: impl Fn(&Value) -> bool) -> Value {

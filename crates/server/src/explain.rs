@@ -201,3 +201,6 @@ fn looked_after(explained: &mut v1::Explained, scope: Scope, item: &Item, state:
     }
     explained.claim = name;
 }
+
+#[cfg(test)]
+mod tests;

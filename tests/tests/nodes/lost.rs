@@ -33,6 +33,28 @@ fn a_lost_nodes_instances_are_replaced_and_stopped_when_it_returns() {
 }
 
 #[test]
+fn a_lost_node_is_not_called_drained_while_what_was_given_up_may_run_there() {
+    let mut cluster = Cluster::of_nodes(&["n1", "n2", "n3"]);
+    cluster.apply_with(sleeper("web", 3, 2).as_bytes(), &["--wait"]).ok();
+    let lost = cluster.instances("web").into_iter().find(|i| i.node == "n1").expect("they are spread over all nodes");
+    let process = cluster.process_of(&lost);
+    cluster.kill_part("n1");
+    cluster.run(&["drain", "n1", "--no-wait"]).ok();
+    let nodes = cluster.stream(&["get", "nodes", "-w", "-o", "json"]);
+    let drained =
+        |e: &Value| condition(&e["resource"], "Drained").cloned().filter(|_| e["resource"]["metadata"]["name"] == "n1");
+    nodes.until_json("it says what may still run there", LONG, |e| {
+        drained(e).filter(|c| c["reason"] == "GivenUp").map(drop)
+    });
+    assert!(process.is_alive(), "nobody could tell its node yet");
+    cluster.run(&["drain", "n1", "--timeout", "1s"]).exits(5).says("1 instance given up while its agent was silent");
+
+    cluster.start_agent("n1");
+    cluster.run(&["drain", "n1", "--timeout", "60s"]).ok();
+    assert!(!process.is_alive(), "it is stopped before that is said");
+}
+
+#[test]
 fn a_service_that_is_deleted_while_a_node_is_lost_goes() {
     let mut cluster = Cluster::of_nodes(&["n1", "n2", "n3"]);
     cluster.apply_with(sleeper("web", 3, 2).as_bytes(), &["--wait"]).ok();

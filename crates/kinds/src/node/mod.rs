@@ -34,6 +34,7 @@ pub const DRAINED: &str = "Drained";
 /// Why that isn't so yet, as long as nobody has to do anything about it.
 const DRAINING: &str = "Draining";
 const TAKEN_BACK: &str = "TakenBack";
+const GIVEN_UP: &str = "GivenUp";
 const DRAIN_OF: &str = "drain of node ";
 
 /// The leader's fields: `observed_generation`, which its Ready speaks of, and `silent_since`.

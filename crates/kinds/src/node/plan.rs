@@ -10,12 +10,13 @@ use api::v1;
 use model::{Decision, Key, Move, Next, Step, Time, Until, Why, condition};
 
 use super::{
-    CONFIRMED, DRAINED, DRAINING, DRIVER_WORKS, KIND, Node, READY, STATUS, STOPPING_STRAYS, TAKEN_BACK, drain_of,
+    CONFIRMED, DRAINED, DRAINING, DRIVER_WORKS, GIVEN_UP, KIND, Node, READY, STATUS, STOPPING_STRAYS, TAKEN_BACK,
+    drain_of,
 };
 use crate::{
     Item, Lookup, Reconciler, Scope, View, World, any,
     instance::{self, Instance},
-    placement,
+    placement, release,
     service::{self, Service, evictions},
     text::count,
 };
@@ -62,6 +63,9 @@ impl Reconciler for Nodes {
                 world.children(item.uid()).filter_map(|one| one.body::<Instance>()).filter(|one| one.evict.is_some());
             return asked.filter_map(node).collect::<BTreeSet<Key>>().into_iter().collect();
         }
+        if let Some(release) = item.body::<v1::ReleaseSpec>() {
+            return Some(Key::new(KIND, "", &release.node)).filter(draining).into_iter().collect();
+        }
         item.body::<Instance>().and_then(node).into_iter().collect()
     }
 
@@ -78,7 +82,7 @@ impl Reconciler for Nodes {
             conditions,
             ..Default::default()
         };
-        let next = troubled(drain.next.unwrap_or(heard.next), node);
+        let next = troubled(drain.next.map_or(heard.next.clone(), |next| by_time(next, &heard.next)), node);
         Decision { next, status: Some(any(STATUS, &status)) }
     }
 }
@@ -88,6 +92,16 @@ struct Heard {
     silent_since: Option<Time>,
     ready: v1::Condition,
     next: Next,
+}
+
+/// What a drain waits for changes nothing of when an agent's silence is to be judged.
+fn by_time(next: Next, heard: &Next) -> Next {
+    match (next, heard) {
+        (Next::Wait(Until::Change, why) | Next::Blocked(why), Next::Wait(until @ Until::Time(_), _)) => {
+            Next::Wait(*until, why)
+        }
+        (next, _) => next,
+    }
 }
 
 /// Silence is noted, then called Unknown, each after a time that this view itself witnessed.
@@ -185,14 +199,31 @@ fn drain(view: &View<'_>, item: &Item, node: &Node) -> Drain {
         return Drain { condition: Some(left), next: Some(Next::Do(Step { verb: "evict", moves }, why)) };
     }
     if here.is_empty() {
-        return Drain {
-            condition: Some(condition(DRAINED, Some(true), "Drained", "nothing runs here any more")),
-            next: None,
-        };
+        return emptied(view, item, node);
     }
     let names = here.iter().map(|(item, _)| item.key.clone());
     let why = Why::new("Draining", told(&still_here, &held)).because_of(held.into_keys().chain(names));
     Drain { condition: Some(left), next: Some(Next::Wait(Until::Change, why)) }
+}
+
+/// Nothing is bound to it any more. What was given up while its agent was silent may run all the same, until the agent says
+/// that it doesn't.
+fn emptied(view: &View<'_>, item: &Item, node: &Node) -> Drain {
+    let here = |release: &v1::ReleaseSpec| release.node == item.key.name() && release::is_for(release, node);
+    let given_up = view.all::<v1::ReleaseSpec>(release::KIND).filter(|(_, release)| here(release));
+    let releases: Vec<Key> = given_up.map(|(one, _)| one.key.clone()).collect();
+    if releases.is_empty() {
+        let condition = condition(DRAINED, Some(true), "Drained", "nothing runs here any more");
+        return Drain { condition: Some(condition), next: None };
+    }
+    let (name, given_up) = (item.key.name(), count(releases.len(), "instance"));
+    let words = format!(
+        "{given_up} given up while its agent was silent may still run here, until the agent is back and has stopped what \
+         does; if the machine is off, 'driftless delete node {name}' ends the waiting"
+    );
+    let why = Why::new(GIVEN_UP, words.clone()).because_of(releases);
+    let condition = condition(DRAINED, Some(false), GIVEN_UP, words);
+    Drain { condition: Some(condition), next: Some(Next::Blocked(why)) }
 }
 
 /// It's no longer to be drained: what the drain asked to go, and no service let go yet, stays. What a user asked to go isn't

@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use api::v1;
 use expect_test::{Expect, expect};
-use model::{Key, Time};
+use model::{Key, Next, Time, Until};
 use prost::Message;
 
 use super::{KIND, Nodes, STATUS, UNKNOWN_AFTER};
 use crate::{
-    Kind, Reconciler, View, World, any, instance, placement,
+    Kind, Reconciler, View, World, any, instance, placement, release,
     service::{self, evictions},
     testing::{NOW, add_node, fleet, metadata, plan, put, service_spec, silence, words},
 };
@@ -105,6 +105,50 @@ fn a_drain_that_is_taken_back_takes_back_what_it_asked_for_and_no_more() {
     );
     check("new-0+ new-9+^", true, expect!["settled (AgentConnected: its agent has a live session); -"]);
     check("new-0+", false, expect!["settled (AgentConnected: its agent has a live session); -"]);
+}
+
+#[test]
+fn a_drain_changes_nothing_of_when_silence_is_judged() {
+    let mut world = draining();
+    held_by("web", &mut world, evictions::WAITING);
+    let key = Key::new(KIND, "", "n1");
+    let record = world.get(&key).unwrap().resource.clone();
+    let mut status = v1::NodeStatus::decode(record.status.unwrap().value.as_slice()).unwrap();
+    status.silent_since = Some(NOW.minus(Duration::from_secs(4)).into());
+    put(&mut world, record.metadata.unwrap(), record.spec.unwrap(), Some(any(STATUS, &status)));
+    world.set_agents(std::collections::BTreeSet::new());
+    let decision = plan(&world, &Nodes, &key);
+    let Next::Wait(Until::Time(at), why) = decision.next else { panic!("{decision:?}") };
+    assert_eq!((at.since(NOW), why.reason), (UNKNOWN_AFTER - Duration::from_secs(4), "Draining"));
+}
+
+#[test]
+fn what_was_given_up_while_the_agent_was_silent_may_still_run_there() {
+    let mut world = draining();
+    silence(&mut world, "n1", LONG);
+    let release = |machine: &str| {
+        let spec = v1::ReleaseSpec { node: "n1".into(), machine_id: machine.into(), ..Default::default() };
+        (metadata(release::KIND, "uid-web-0"), any(release::SPEC, &spec))
+    };
+    let node = Key::new(KIND, "", "n1");
+    let check = |world: &World, expected: Expect| {
+        let decision = plan(world, &Nodes, &node);
+        let said = v1::NodeStatus::decode(decision.status.as_ref().unwrap().value.as_slice()).unwrap();
+        let drained = said.conditions.iter().find(|c| c.r#type == super::DRAINED).unwrap();
+        expected.assert_eq(&format!("{} {}: {}", drained.status, drained.reason, drained.message));
+    };
+    let (own, spec) = release("");
+    put(&mut world, own, spec, None);
+    check(
+        &world,
+        expect![
+            "False GivenUp: 1 instance given up while its agent was silent may still run here, until the agent is back and has stopped what does; if the machine is off, 'driftless delete node n1' ends the waiting"
+        ],
+    );
+    let key = Key::new(release::KIND, "default", "uid-web-0");
+    assert_eq!(Nodes.wakes(&world, world.get(&key).unwrap()), vec![node.clone()], "that it's gone matters");
+    world.remove(&key);
+    check(&world, expect!["True Drained: nothing runs here any more"]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{KEPT, Releases};
+pub use plan::{KEPT, Releases, is_for};
 
 pub const KIND: &str = "Release";
 pub const SPEC: &str = "driftless.v1.ReleaseSpec";

@@ -80,11 +80,15 @@ enum Addressee {
 impl Addressee {
     fn of(view: &View<'_>, release: &v1::ReleaseSpec) -> Self {
         let Some(item) = view.world.get(&Key::new(node::KIND, "", &release.node)) else { return Self::Deleted };
-        // What can't be read is no proof of another machine; nor is one that didn't say which it is.
-        let machine = item.body::<node::Node>().map_or("", |node| &node.machine_id);
-        let same = release.machine_id.is_empty() || machine.is_empty() || release.machine_id == machine;
-        if same { Self::There } else { Self::Replaced }
+        // What can't be read is no proof of another machine.
+        let replaced = item.body::<node::Node>().is_some_and(|node| !is_for(release, node));
+        if replaced { Self::Replaced } else { Self::There }
     }
+}
+
+/// A machine that didn't say which one it is may be any.
+pub fn is_for(release: &v1::ReleaseSpec, node: &node::Node) -> bool {
+    release.machine_id.is_empty() || node.machine_id.is_empty() || release.machine_id == node.machine_id
 }
 
 /// Since when the node is gone is said by the condition, whose time the server stamps.

@@ -9,9 +9,9 @@ use prost_types::Any;
 use super::{KIND, NODE_GONE, STATUS};
 use crate::{Item, Reconciler, Scope, View, World, any, node, typed};
 
-/// How long one is kept from when its node was found to be gone, or to be another machine. An agent whose Node was deleted while it runs registers
-/// again within seconds, and should find it then. A machine that comes back later still stops what it runs, as what nobody
-/// assigned to it any more.
+/// How long one is kept from when its node was found to be gone, or to be another machine. An agent whose Node was deleted
+/// while it runs registers again within seconds, and should find it then. A machine that comes back later still stops what
+/// it runs, as what nobody assigned to it any more.
 pub const KEPT: Duration = Duration::from_secs(60);
 
 pub struct Releases;

@@ -116,11 +116,13 @@ async fn what_a_check_left_whose_keeper_and_agent_were_killed_is_killed_by_the_n
     let (target, text) = (target(&launch, &started), with_rest(&world));
     let pids = tokio::select! {
         answer = ask(&first, &target, &text, PATIENCE) => panic!("{answer:?}"),
-        // The agent is gone, as it were, in the moment in which the keeper is killed.
-        pids = async { [world.pid("up").await, world.pid("left").await] } => {
+        // The agent is gone, as it were, in the moment in which the keeper is killed. Not after that: the keeper would end what
+        // it keeps as soon as nobody asks any more.
+        pids = async {
+            let pids = [world.pid("up").await, world.pid("left").await];
             kill(keeper_of(pids[0]), libc::SIGKILL);
             pids
-        }
+        } => pids,
     };
     drop((first, started));
     assert_eq!(pids.map(is_alive), [true, true]);

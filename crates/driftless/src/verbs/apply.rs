@@ -99,7 +99,11 @@ pub async fn run(client: &Client, args: Args) -> anyhow::Result<()> {
     let waited_for = awaited.clone();
     wait::until(client, awaited, &waiting).await?;
     for resource in &waited_for {
-        tell_caveats(client, resource).await?;
+        // What was waited for is true all the same.
+        if let Err(error) = tell_caveats(client, resource).await {
+            output::say(&format!("warning: whether anything is lacking couldn't be asked: {error:#}"));
+            break;
+        }
     }
     Ok(())
 }
